@@ -1,0 +1,76 @@
+# make demo    the cause-effect chains of the programs in fixtures_c
+# make test    all tests
+# make check   linter, formatter, type checker
+# make bench   benchmarks
+# make clean   remove all that the others leave behind, except the virtual environment
+#
+# Each sets up what is missing first: the virtual environment, and gdb and a C compiler through apt-get where
+# that is allowed. After the first time no network is needed.
+
+PYTHON ?= python3
+VENV ?= .venv
+INSTALLED := $(VENV)/.installed
+RUN := $(VENV)/bin/python -m
+PIP_INSTALL := $(RUN) pip install --quiet --disable-pip-version-check
+
+SHELL := /bin/sh
+.SHELLFLAGS := -eu -c
+.ONESHELL:
+.DEFAULT_GOAL := test
+.PHONY: demo test check bench clean setup tools
+
+# Failing tests (status 1) are what the demo is about; any other status is an error of pytest itself.
+demo: setup
+	$(RUN) pytest --cause-chain fixtures_c || [ $$? -eq 1 ]
+
+test: setup
+	$(RUN) pytest -n 2
+
+check: setup
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+bench: setup
+	$(RUN) pytest tests/benchmarks -s
+
+clean:
+	rm -rf .causechain .hypothesis .mypy_cache .pytest_cache .ruff_cache dist fixtures_c/*/build
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+setup: $(INSTALLED)
+
+# The build backend is installed too, and not fetched by pip for every build, so that a changed pyproject.toml
+# can be installed without network.
+$(INSTALLED): pyproject.toml | tools
+	@echo "Installing into $(VENV) ..."
+	$(RUN) pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(PIP_INSTALL) hatchling editables
+	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	touch $@
+
+# Recommended packages are left out because gdb's are the debug symbols of libc, which make it start slowly.
+tools:
+	@if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+		echo "Python 3.11 or newer is needed: install it and run 'make PYTHON=python3.11'." >&2
+		exit 1
+	fi
+	missing=
+	if ! $(RUN) pip --version >/dev/null 2>&1 && ! $(PYTHON) -c 'import ensurepip' 2>/dev/null; then
+		missing="$$missing $$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+	fi
+	gdb -nx -q -batch -ex 'python pass' >/dev/null 2>&1 || missing="$$missing gdb"
+	echo '#include <stdio.h>' | cc -E -x c - >/dev/null 2>&1 || missing="$$missing gcc libc6-dev"
+	[ -n "$$missing" ] || exit 0
+	install="apt-get install -y --no-install-recommends$$missing"
+	if [ "$$(id -u)" = 0 ]; then
+		sudo=
+	elif sudo -n true 2>/dev/null; then
+		sudo="sudo -n"
+	else
+		echo "Some packages are missing: run 'sudo $$install', then make again." >&2
+		exit 1
+	fi
+	# The second attempt is for machines whose package lists are missing or out of date.
+	install="$$sudo env DEBIAN_FRONTEND=noninteractive $$install -qq"
+	$$install || { $$sudo apt-get update -qq && $$install; }
