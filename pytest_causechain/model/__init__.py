@@ -1,0 +1,1 @@
+"""The frozen data that flows from the test run to the report; standard library only."""

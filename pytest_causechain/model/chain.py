@@ -1,0 +1,197 @@
+"""The answer: the cause-effect chain, field for field as in chain.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pytest_causechain.model.command import Program
+from pytest_causechain.model.observation import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """One of the two runs, as told to the reader; `distance` and `why` tell how the neighbour was chosen."""
+
+    test: str
+    argv: tuple[str, ...]
+    cwd: str
+    stdin: str
+    outcome: str
+    distance: float | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When a run counts as the failure in question: "A run fails when ..." goes on with `fails_when`."""
+
+    kind: Literal["symptom", "crash", "exit", "hang", "assertion", "output", "user"]
+    fails_when: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Experiments by outcome; `cached` counts those answered without a run."""
+
+    pass_: int = 0
+    fail: int = 0
+    unresolved: int = 0
+    cached: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.pass_ + self.fail + self.unresolved
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """The moment of a link."""
+
+    function: str
+    file: str
+    line: int
+    visit: int
+    event: int
+    backtrace: tuple[str, ...]
+    # A call just begun, or the function that the statement about to be executed calls.
+    is_entry: bool = False
+    calls: str | None = None
+    # How to get there in the passing run, for replay in plain gdb.
+    stops: tuple[Breakpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoint:
+    """One stop on the way to a moment of the passing run: the visit-th execution of function + offset."""
+
+    function: str
+    file: str
+    offset: int
+    visit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One variable of a cause. `frame` numbers the backtrace's frame it lives in; None: it is global.
+
+    `assignment` is a C statement that makes this change when it can be written as one.
+    """
+
+    variable: str
+    type: str
+    passing: str
+    failing: str
+    kind: Literal["value", "repoint", "create", "delete", "input"]
+    frame: int | None = None
+    assignment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cause at a moment. `confirmed`: "passing" - alone it makes the passing run fail; "both" - and undoing it
+    alone makes the failing run pass; "context" - only together with other transferred differences."""
+
+    moment: When
+    causes: tuple[Cause, ...]
+    differences: int
+    experiments: Tally
+    confirmed: Literal["both", "passing", "context"]
+    # Where the cause became so: the statement executed just before, when both runs executed it.
+    made_by: Place | None = None
+    # Whether the cause of the link before was seen to make this one appear.
+    follows: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    file: str
+    line: int
+    function: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """The cause moves from some variables to others. `earliest` is where the interval begins; it equals
+    file and line when the transition is down to one statement."""
+
+    from_: tuple[str, ...]
+    to: tuple[str, ...]
+    file: str
+    line: int
+    function: str
+    earliest: Place
+    only_in_failing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    rank: int
+    file: str
+    line: int
+    function: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How the failing run ended, in words."""
+
+    kind: str
+    text: str
+    backtrace: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    kind: Literal["neighbour", "twin"]
+    test: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check."""
+
+    matched: int = 0
+    tried: int = 0
+    transferable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    trace: float = 0.0
+    capture: float = 0.0
+    experiments: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    experiments: Tally = Tally()
+    moments: Moments = Moments()
+    vertices: int = 0
+    deltas: int = 0
+    seconds: Seconds = Seconds()
+    workers: int = 1
+    lab: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Everything known about one failing test; `reason` is set unless the status is "complete"."""
+
+    test: str
+    status: Literal["complete", "partial", "none"]
+    reason: str | None = None
+    program: Program | None = None
+    failing: Party | None = None
+    passing: Party | None = None
+    oracle: Rule | None = None
+    chain: tuple[Link, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    peer: Peer | None = None
+    alternatives: tuple[str, ...] = ()
+    repairs: tuple[str, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
+    failure: Failure | None = None
+    statistics: Statistics = field(default_factory=Statistics)

@@ -1,0 +1,75 @@
+"""Turns the model's dataclasses into plain JSON data and back.
+
+A trailing underscore of a field name (`from_`) is dropped in JSON; bytes travel as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from typing import Any
+
+
+def encode(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name.rstrip("_"): encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    return value
+
+
+@functools.cache
+def _field_types(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+def decode(kind: Any, data: Any) -> Any:
+    """The value of type `kind` that `encode` made `data` from; ValueError or TypeError for anything else."""
+    origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(data, dict):
+            raise TypeError(f"expected an object for {kind.__name__}, not {type(data).__name__}")
+        types_of = _field_types(kind)
+        known = {name: data[name.rstrip("_")] for name in types_of if name.rstrip("_") in data}
+        return kind(**{name: decode(types_of[name], item) for name, item in known.items()})
+    if origin is tuple:
+        arguments = typing.get_args(kind)
+        if not isinstance(data, list):
+            raise TypeError(f"expected a list, not {type(data).__name__}")
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return tuple(decode(arguments[0], item) for item in data)
+        if len(arguments) != len(data):
+            raise ValueError(f"expected {len(arguments)} items, not {len(data)}")
+        return tuple(decode(argument, item) for argument, item in zip(arguments, data, strict=True))
+    if origin is dict:
+        if not isinstance(data, dict):
+            raise TypeError(f"expected an object, not {type(data).__name__}")
+        return {key: decode(typing.get_args(kind)[1], item) for key, item in data.items()}
+    if origin in (typing.Union, types.UnionType):
+        if data is None:
+            return None
+        return decode(next(a for a in typing.get_args(kind) if a is not type(None)), data)
+    if origin is typing.Literal:
+        if data not in typing.get_args(kind):
+            raise ValueError(f"{data!r} is none of {typing.get_args(kind)}")
+        return data
+    if kind is bytes:
+        return base64.b64decode(data)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(data)
+    if kind is float and isinstance(data, int):
+        return float(data)
+    if kind is not Any and not isinstance(data, kind):
+        raise TypeError(f"expected {kind.__name__}, not {type(data).__name__}")
+    return data

@@ -1,0 +1,52 @@
+"""Points in time that both runs reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the source."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The visit-th execution of an instruction; addresses are those of the file, before loading."""
+
+    address: int
+    visit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One point in time in both runs: the stops to make, one after the other, to get there in each.
+
+    `event` numbers the call that came last in the failing run, `step` the statements since then (0: the call
+    itself); `passing_event` and `passing_step` are the same in the passing run. `visit` counts the executions
+    of this position in the failing run, for a statement those since the call. `backtrace` names the functions,
+    innermost first.
+    """
+
+    position: Position
+    backtrace: tuple[str, ...]
+    event: int
+    step: int
+    passing_event: int
+    passing_step: int
+    visit: int
+    passing: tuple[Stop, ...]
+    failing: tuple[Stop, ...]
+
+    @property
+    def is_entry(self) -> bool:
+        return self.step == 0
+
+    @property
+    def time(self) -> tuple[int, int]:
+        """Moments of one pair of runs are ordered by this."""
+        return (self.event, self.step)

@@ -1,0 +1,42 @@
+"""What one run of the program showed, and what that means."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Literal
+
+
+class Outcome(enum.Enum):
+    PASS = "pass"
+    FAIL = "fail"
+    UNRESOLVED = "unresolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line of a backtrace; file is None for code without debug information."""
+
+    function: str
+    file: str | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How a run ended and all it wrote.
+
+    `code` is the exit status or the signal number; a run stopped by a limit of ours has the ending "timeout".
+    `backtrace` tells where it was then, innermost frame first, for "signal" and "timeout".
+    """
+
+    ending: Literal["exit", "signal", "timeout"]
+    code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    backtrace: tuple[Frame, ...] = ()
+
+    @property
+    def returncode(self) -> int:
+        """The status as subprocess has it."""
+        return -self.code if self.ending == "signal" else self.code

@@ -1,0 +1,33 @@
+"""What a test did, as kept for the diagnosis and for later sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_causechain.model.command import Command
+
+# Of a test's last report, which carries the recording: as text, which reaches the controller from any worker.
+ATTRIBUTE = "cause_chain_record"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One start of a program by a test; `returncode` is None where the test never asked for it."""
+
+    command: Command
+    returncode: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The runs of one test in the order they were started.
+
+    `refusals` holds one sentence for each start of something that cannot be diagnosed (a script, a program
+    without debug information, ...).
+    """
+
+    test: str
+    outcome: Literal["passed", "failed", "skipped"]
+    runs: tuple[Run, ...] = ()
+    refusals: tuple[str, ...] = ()

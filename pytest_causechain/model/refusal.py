@@ -1,0 +1,11 @@
+"""Why there is no (or no whole) answer: always one sentence with the remedy."""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):
+    """Raised where a diagnosis cannot go on; its text is the sentence shown to the user."""
+
+
+class BudgetUsedUp(Refusal):
+    """The time given to one failing test is over; what is known so far still counts."""

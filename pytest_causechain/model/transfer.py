@@ -1,0 +1,36 @@
+"""What is written into a stopped run to apply a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """New memory, by the program's own malloc, with these first contents."""
+
+    size: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A pointer into an allocation, to be written at an address (holder None) or into another allocation."""
+
+    holder: int | None
+    at: int
+    block: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """`stdin` replaces what the run has not read yet of its standard input."""
+
+    writes: tuple[tuple[int, bytes], ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    references: tuple[Reference, ...] = ()
+    stdin: bytes | None = None
+
+
+NOTHING = Transfer()

@@ -1,0 +1,52 @@
+"""What a test says of a run, and how an oracle is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pytest_causechain.model.chain import Rule
+from pytest_causechain.model.observation import Observation, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One side of a failed comparison: its repr and the elements a reader would name.
+
+    Elements are reprs of a sequence's or set's members, "key: value" of a mapping, lines of a text with line
+    breaks, words of one without; a scalar has none.
+    """
+
+    kind: Literal["sequence", "set", "mapping", "lines", "words", "scalar"]
+    text: str
+    elements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    operator: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`outcome` is "diverged" when the replayed test started other programs than before. `where` is the
+    file:line in the test's file at which `exception` (the type's name) was raised. `fails_when` is what the
+    marker's function of that name said, where there is one."""
+
+    outcome: Literal["passed", "failed", "skipped", "diverged"]
+    exception: str | None = None
+    message: str | None = None
+    where: str | None = None
+    comparison: Comparison | None = None
+    fails_when: bool | None = None
+
+
+class Oracle(Protocol):
+    """Tells whether a run shows the failure in question; the rule says by which sign."""
+
+    @property
+    def rule(self) -> Rule: ...
+
+    def judge(self, observation: Observation) -> Outcome: ...
