@@ -1,0 +1,1 @@
+"""The nearest passing test for a failing one."""

@@ -1,0 +1,212 @@
+"""Turns a failing run and the recordings of other tests into its neighbours, nearest first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.recording import Recording, Run
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.neighbours.edits import count_bag_edits, count_edits, weigh_edits
+
+# So many are compared edit by edit; those that are further away by a rough count would hardly be tried.
+MAX_COMPARED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A run of a passing test, how far it is from the failing one, and the phrase that tells a reader why it."""
+
+    recording: Recording
+    run: Run
+    distance: float
+    why: str
+
+
+def guilty_run(recording: Recording) -> Run:
+    """The run of a failing test to diagnose: its last one, since a test stops at the first thing wrong.
+
+    Refusal when the test started no program that can be diagnosed.
+    """
+    if recording.runs:
+        return recording.runs[-1]
+    if recording.refusals:
+        raise Refusal(recording.refusals[-1])
+    raise Refusal(f"{recording.test} starts no program: start the compiled program with subprocess.run.")
+
+
+def rank_neighbours(failing: Recording, run: Run, candidates: Iterable[Recording]) -> list[Neighbour]:
+    """The passing tests that run the same build with another command, nearest first.
+
+    Tests of the same function come before all others; then the edits of arguments, input and environment
+    count, then the node id. Of several recordings of a test the first counts. Each test has its nearest run.
+    """
+    screened = []
+    target = _Bags(run.command)
+    for recording in _other_passing(failing.test, candidates):
+        estimates = [target.estimate_distance(other.command) for other in _comparable_runs(recording, run)]
+        if estimates:
+            screened.append((not _is_same_function(recording, failing), min(estimates), recording.test, recording))
+    screened.sort(key=lambda entry: entry[:3])
+    ranked = [
+        _measure_neighbour("another test" if is_other else "same test function", run, recording)
+        for is_other, _, _, recording in screened[:MAX_COMPARED]
+    ]
+    ranked.sort(key=lambda near: (not _is_same_function(near.recording, failing), near.distance, near.recording.test))
+    return ranked
+
+
+def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighbour:
+    """The neighbour the user asked for, by node id or by the end of one; Refusal when it cannot serve."""
+    known = list(candidates)
+    named = [recording for recording in known if recording.test == nodeid]
+    named = named or [recording for recording in known if recording.test.endswith(f"::{nodeid}")]
+    passing = [recording for recording in named if recording.outcome == "passed"]
+    if not passing:
+        if named:
+            raise Refusal(f"The neighbour asked for, {nodeid}, does not pass: name a test that passes.")
+        raise Refusal(f"No passing test {nodeid} is known: run it in the same session, or check its name.")
+    if len({recording.test for recording in passing}) > 1:
+        raise Refusal(f"Several passing tests are called {nodeid}: give the whole node id.")
+    chosen = next((recording for recording in passing if _comparable_runs(recording, run)), None)
+    if chosen is None:
+        raise Refusal(_explain_unusable(passing[0], run))
+    return _measure_neighbour("asked for", run, chosen)
+
+
+def explain_absence(failing: Recording, run: Run, candidates: Iterable[Recording]) -> str:
+    """Why there is no neighbour: what came closest, and what to do."""
+    name = Path(run.command.program.path).name
+    known = list(candidates)
+    passing = _other_passing(failing.test, known)
+    same_build = [recording for recording in passing if _runs_of(recording, run)]
+    same_path = [recording for recording in passing if any(_is_same_path(other, run) for other in recording.runs)]
+    for near in (same_build, same_path):
+        if near:
+            return f"No passing neighbour, since {_explain_unusable(_pick_closest(failing, near), run)}"
+    failed = {recording.test for recording in known if recording.outcome == "failed" and _runs_of(recording, run)}
+    if others := len(failed - {failing.test}):
+        tests = "the only other test that runs it fails" if others == 1 else f"{others} other tests that run it fail"
+        return f"No passing neighbour for {name}, since {tests} too: add a passing test that runs the same program."
+    refused = [recording for recording in passing if any(name in sentence for sentence in recording.refusals)]
+    if refused:
+        closest = _pick_closest(failing, refused)
+        sentence = next(sentence for sentence in closest.refusals if name in sentence)
+        return f"No passing neighbour for {name}; {closest.test} passes, but {sentence}"
+    elsewhere = [recording for recording in passing if recording.runs]
+    if elsewhere:
+        return f"No passing neighbour, since {_explain_unusable(_pick_closest(failing, elsewhere), run)}"
+    return f"No passing neighbour, since no other test runs {name}: add a passing test that runs the same program."
+
+
+def _explain_unusable(recording: Recording, run: Run) -> str:
+    """Why none of its runs can be compared with `run`."""
+    path = run.command.program.path
+    name = Path(path).name
+    if _runs_of(recording, run):
+        return (
+            f"{recording.test} runs exactly the same command as the failing test: "
+            f"use a passing test that gives {name} other arguments or input."
+        )
+    if any(_is_same_path(other, run) for other in recording.runs):
+        return f"{recording.test} ran another build of {name}: run both tests with the same build."
+    if recording.runs:
+        other = recording.runs[-1].command.program.path
+        return (
+            f"{recording.test} runs another program ({other}) than the failing test ({path}): "
+            f"use a passing test that runs {name}."
+        )
+    if recording.refusals:
+        return recording.refusals[-1]
+    return f"{recording.test} starts no program: use a passing test that runs {name}."
+
+
+def _measure_neighbour(relation: str, run: Run, recording: Recording) -> Neighbour:
+    """The recording with the nearest of its comparable runs, of which there must be one."""
+    measured = [(_weigh_difference(other.command, run.command), other) for other in _comparable_runs(recording, run)]
+    distance, nearest = min(measured, key=lambda pair: pair[0])
+    edits = _tell_edits(nearest.command, run.command)
+    return Neighbour(recording, nearest, round(distance, 3), f"{relation}, {edits}")
+
+
+def _weigh_difference(passing: Command, failing: Command) -> float:
+    return (
+        weigh_edits(_words(passing), _words(failing))
+        + weigh_edits(_lines(passing), _lines(failing))
+        + _count_environment_edits(passing, failing)
+    )
+
+
+def _tell_edits(passing: Command, failing: Command) -> str:
+    counted = (
+        (count_edits(_words(passing), _words(failing)), "the arguments"),
+        (count_edits(_lines(passing), _lines(failing)), "the input"),
+        (_count_environment_edits(passing, failing), "the environment"),
+    )
+    edits = [f"{count} {'edit' if count == 1 else 'edits'} in {where}" for count, where in counted if count]
+    return ", ".join(edits) or "the same command in another place"
+
+
+class _Bags:
+    """Estimates the distance to one command without looking at order or characters, for all candidates."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._words = Counter(_words(command))
+        self._lines = Counter(_lines(command))
+
+    def estimate_distance(self, passing: Command) -> int:
+        return (
+            count_bag_edits(Counter(_words(passing)), self._words)
+            + count_bag_edits(Counter(_lines(passing)), self._lines)
+            + _count_environment_edits(passing, self._command)
+        )
+
+
+def _words(command: Command) -> tuple[str, ...]:
+    # The program is the same, whatever path led to it; its name may matter, as busybox's does.
+    return (Path(command.argv[0]).name, *command.argv[1:]) if command.argv else ()
+
+
+def _lines(command: Command) -> list[str]:
+    return [line.decode("latin-1") for line in command.stdin.splitlines(keepends=True)]
+
+
+def _count_environment_edits(passing: Command, failing: Command) -> int:
+    return len({name for name, _ in set(passing.environment) ^ set(failing.environment)})
+
+
+def _other_passing(test: str, candidates: Iterable[Recording]) -> list[Recording]:
+    first: dict[str, Recording] = {}
+    for recording in candidates:
+        if recording.outcome == "passed" and recording.test != test:
+            first.setdefault(recording.test, recording)
+    return list(first.values())
+
+
+def _runs_of(recording: Recording, run: Run) -> list[Run]:
+    return [other for other in recording.runs if other.command.program.build_id == run.command.program.build_id]
+
+
+def _comparable_runs(recording: Recording, run: Run) -> list[Run]:
+    """Runs of the same build; those with the same command cannot differ but by chance."""
+    return [other for other in _runs_of(recording, run) if not _is_same_command(other.command, run.command)]
+
+
+def _is_same_command(one: Command, other: Command) -> bool:
+    return (one.argv, one.cwd, one.environment, one.stdin) == (other.argv, other.cwd, other.environment, other.stdin)
+
+
+def _is_same_path(one: Run, other: Run) -> bool:
+    return one.command.program.path == other.command.program.path
+
+
+def _is_same_function(one: Recording, other: Recording) -> bool:
+    return one.test.partition("[")[0] == other.test.partition("[")[0]
+
+
+def _pick_closest(failing: Recording, recordings: list[Recording]) -> Recording:
+    return min(recordings, key=lambda recording: (not _is_same_function(recording, failing), recording.test))

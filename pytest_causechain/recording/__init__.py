@@ -1,0 +1,1 @@
+"""What a test starts, as Recordings that outlive the session."""

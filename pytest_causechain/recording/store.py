@@ -1,0 +1,108 @@
+"""Keeps the recordings of passing tests between sessions, one file for each build of a program.
+
+A neighbour is run again before it is used, so what is kept is only a hint: whatever cannot be read or written
+is done without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pytest_causechain.model.codec import decode, encode
+from pytest_causechain.model.recording import Recording
+
+SCHEMA = "causechain-recordings/1"
+
+# Every rebuild makes a new file; a developer goes back to one of the last few builds, if at all.
+MAX_BUILDS = 20
+
+# Ranking looks at all of them; beyond this a suite has a near neighbour anyway.
+MAX_TESTS_PER_BUILD = 1000
+
+# Of all tests of a build together: reading it again must not be felt.
+MAX_STDIN_BYTES_PER_BUILD = 16 * 1024 * 1024
+
+
+class RecordingStore:
+    """The recordings below `directory`, which is made when there is something to keep."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def load(self, build_id: str) -> list[Recording]:
+        """The passing tests that ran this build, latest first; empty when nothing readable is there."""
+        try:
+            data = json.loads(self._path(build_id).read_bytes())
+            if data["schema"] != SCHEMA:
+                return []
+            recordings = [decode(Recording, recording) for recording in data["recordings"]]
+            return [recording for recording in recordings if recording.outcome == "passed"]
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):
+            return []
+
+    def save(self, recordings: Iterable[Recording]) -> None:
+        """Merges in what a session recorded: all that is known of a test is replaced by its latest run.
+
+        A test that failed, or ran another build, is forgotten for the builds this session ran.
+        """
+        latest = {recording.test: recording for recording in recordings if recording.outcome != "skipped"}
+        for build_id in dict.fromkeys(build for recording in latest.values() for build in _builds(recording)):
+            passing = [
+                recording
+                for recording in latest.values()
+                if recording.outcome == "passed" and build_id in _builds(recording)
+            ]
+            passing += [recording for recording in self.load(build_id) if recording.test not in latest]
+            with contextlib.suppress(OSError):
+                self._write(build_id, _limit(passing))
+        with contextlib.suppress(OSError):
+            self._prune()
+
+    def _path(self, build_id: str) -> Path:
+        # A build id is hexadecimal; --build-id=0x... may make it too long for a file name.
+        name = build_id if len(build_id) <= 64 else hashlib.sha256(build_id.encode()).hexdigest()
+        return self._directory / f"{name}.json"
+
+    def _write(self, build_id: str, recordings: list[Recording]) -> None:
+        path = self._path(build_id)
+        if not recordings:
+            path.unlink(missing_ok=True)
+            return
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data: dict[str, Any] = {"schema": SCHEMA, "recordings": encode(recordings)}
+        # Such a file belongs to its owner alone: arguments and input of tests may be private.
+        with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=self._directory, delete=False) as file:
+            try:
+                json.dump(data, file, separators=(",", ":"))
+                file.flush()
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    def _prune(self) -> None:
+        files = [(path.stat().st_mtime_ns, path) for path in self._directory.glob("*.json")]
+        for _time, path in sorted(files)[:-MAX_BUILDS]:
+            path.unlink(missing_ok=True)
+
+
+def _builds(recording: Recording) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.command.program.build_id for run in recording.runs))
+
+
+def _limit(recordings: list[Recording]) -> list[Recording]:
+    """As many as may be kept, from the first on; one that does not fit gives way to later ones that do."""
+    kept: list[Recording] = []
+    room = MAX_STDIN_BYTES_PER_BUILD
+    for recording in recordings:
+        size = sum(len(run.command.stdin) for run in recording.runs)
+        if size <= room and len(kept) < MAX_TESTS_PER_BUILD:
+            kept.append(recording)
+            room -= size
+    return kept

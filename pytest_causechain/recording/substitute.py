@@ -1,0 +1,167 @@
+"""Turns a Popen about to start into one whose program seems to have run and shown an Observation."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import stat
+import termios
+import threading
+from subprocess import Popen, TimeoutExpired
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_causechain.model.observation import Observation
+
+# No process ever has it: it is above the largest pid_max.
+NO_PROCESS_ID = 0x7FFFFFFF
+
+# What a pipe takes before its writer has to wait, where the kernel does not tell.
+PIPE_CAPACITY = 65536
+
+# Signals that leave a process running which does nothing about them; 0 only asks whether it exists.
+HARMLESS_SIGNALS = {0, signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
+HARMLESS_SIGNALS |= {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+
+
+class Descriptors(NamedTuple):
+    """The descriptors given to _execute_child, under its names; -1: inherited."""
+
+    p2cread: int
+    p2cwrite: int
+    c2pread: int
+    c2pwrite: int
+    errread: int
+    errwrite: int
+
+
+if TYPE_CHECKING:
+    _Process = Popen[Any]
+else:
+    _Process = object
+
+
+class _Substituted(_Process):
+    """Stands before a process's own class: everything that would ask the kernel for the child.
+
+    As with a real child, the returncode is None until poll or wait is called. A run without end can be waited
+    for only without a time limit; it then counts as killed by the limit it was observed under.
+    """
+
+    _causechain_returncode: int
+    _causechain_hangs: bool
+    _causechain_output: tuple[bytes | None, bytes | None]
+
+    def _wait(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            if self._causechain_hangs and timeout is not None:
+                raise TimeoutExpired(self.args, timeout)
+            self.returncode = self._causechain_returncode
+        return self.returncode
+
+    def _internal_poll(self, _deadstate: int | None = None, *_: Any) -> int | None:
+        # _deadstate is given when the process object goes away.
+        if self.returncode is None and (not self._causechain_hangs or _deadstate is not None):
+            self.returncode = self._causechain_returncode
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None and sig not in HARMLESS_SIGNALS:
+            self.returncode = -sig
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        __tracebackhide__ = True
+        try:
+            return super().communicate(input, timeout)
+        except TimeoutExpired as expired:
+            if self._causechain_hangs:
+                # Raised by our _wait, which knows neither the whole timeout nor the output.
+                expired.timeout = timeout or 0.0
+                expired.output, expired.stderr = self._causechain_output
+            raise
+
+
+_classes: dict[type[Any], type[Any]] = {}
+
+
+def _substituted_class(own: type[Any]) -> type[Any]:
+    """Made once for each class of processes and named like it: a test may look at the repr."""
+    if own not in _classes:
+        names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
+        _classes[own] = type(own.__name__, (_Substituted, own), names)
+    return _classes[own]
+
+
+def substitute_process(process: Popen[Any], descriptors: Descriptors, observation: Observation) -> None:
+    """Does what _execute_child does, but for the child."""
+    to_stdout, to_stderr = _share_out(descriptors, observation)
+    hangs = observation.ending == "timeout"
+    vars(process).update(
+        _causechain_returncode=-signal.SIGKILL if hangs else observation.returncode,
+        _causechain_hangs=hangs,
+        _causechain_output=(
+            (to_stdout or None) if descriptors.c2pread != -1 else None,
+            (to_stderr or None) if descriptors.errread != -1 else None,
+        ),
+    )
+    process.__class__ = _substituted_class(type(process))
+    deliver(1 if descriptors.c2pwrite == -1 else descriptors.c2pwrite, to_stdout)
+    deliver(2 if descriptors.errwrite == -1 else descriptors.errwrite, to_stderr)
+    if descriptors.p2cwrite != -1:
+        _swallow(descriptors.p2cwrite)
+    process.pid = NO_PROCESS_ID
+    process._child_created = True  # type: ignore[attr-defined]
+    process._close_pipe_fds(*descriptors)  # type: ignore[attr-defined]
+
+
+def _share_out(descriptors: Descriptors, observation: Observation) -> tuple[bytes, bytes]:
+    """What goes to the descriptors of stdout and stderr, which with stderr=STDOUT are one."""
+    if descriptors.errwrite != -1 and descriptors.errwrite == descriptors.c2pwrite:
+        # C keeps what is written to a stdout that is no terminal until the end, and stderr not at all.
+        return observation.stderr + observation.stdout, b""
+    return observation.stdout, observation.stderr
+
+
+def _swallow(write_end: int) -> None:
+    """Lets the test write as much as it likes to a program that is not there."""
+    devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.dup2(devnull, write_end, inheritable=False)
+    finally:
+        os.close(devnull)
+
+
+def deliver(descriptor: int, content: bytes) -> None:
+    """Writes without ever waiting for a reader, who may come only after our return, if at all."""
+    if not content:
+        return
+    try:
+        own = os.dup(descriptor)
+    except OSError:  # a closed stdout or stderr: a real program's output would be lost as well
+        return
+    if _takes_at_once(own, len(content)):
+        _write_all(own, content)
+    else:
+        threading.Thread(target=_write_all, args=(own, content), name="causechain-output", daemon=True).start()
+
+
+def _takes_at_once(descriptor: int, size: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISFIFO(mode):
+        return not stat.S_ISSOCK(mode)
+    waiting = int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), "little")
+    try:
+        capacity = fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
+    except OSError:
+        capacity = PIPE_CAPACITY
+    return waiting == 0 and size <= capacity
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    # A reader that has gone, a full disk: lost, as the output of a real program would be.
+    with contextlib.suppress(OSError):
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    os.close(descriptor)

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+import pytest
+
+from pytest_causechain.model.recording import Recording
+from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.recording.recorder import Recorder
+
+
+class Recorded:
+    """with Recorded() as it: ...; it.recording is what was recorded inside."""
+
+    recording: Recording
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+
+    def __enter__(self) -> Recorded:
+        self.recorder.begin("test_x.py::test_x")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.recording = self.recorder.finish("passed")
+
+
+class TestRuns:
+    def test_one(self, program):
+        with Recorded() as it:
+            subprocess.run([program, "a", "b"], input=b"in", capture_output=True)
+        (run,) = it.recording.runs
+        assert run.command.program == identify_program(str(program))
+        assert run.command.argv == (str(program), "a", "b")
+        assert run.command.cwd == str(Path.cwd())
+        assert run.command.environment == ()
+        assert run.command.stdin == b"in"
+        assert run.returncode == 2
+        assert (it.recording.test, it.recording.outcome, it.recording.refusals) == ("test_x.py::test_x", "passed", ())
+
+    def test_in_the_order_of_their_starts(self, program):
+        with Recorded() as it:
+            first = Popen([program, "first"], stdin=PIPE, stderr=DEVNULL)
+            subprocess.run([program, "second"], stderr=DEVNULL)
+            first.communicate(b"x")
+        assert [(run.command.argv[1], run.command.stdin) for run in it.recording.runs] == [
+            ("first", b"x"),
+            ("second", b""),
+        ]
+
+    def test_each_test_by_itself(self, program):
+        recorder = Recorder()
+        subprocess.run([program])
+        for outcome in ("failed", "passed"):
+            recorder.begin("never finished")
+            subprocess.run([program])
+            recorder.begin("one")
+            subprocess.run([program])
+            recording = recorder.finish(outcome)
+            subprocess.run([program])
+            assert (recording.test, recording.outcome, len(recording.runs)) == ("one", outcome, 1)
+
+    def test_program_that_is_gone_at_the_end(self, build):
+        program = build("short-lived", "-g")
+        with Recorded() as it:
+            subprocess.run([program])
+            program.unlink()
+        assert [Path(run.command.program.path).name for run in it.recording.runs] == ["short-lived"]
+
+
+class TestFindingTheProgram:
+    def test_by_path(self, program):
+        environment = {**os.environ, "PATH": f"/nowhere:{program.parent}"}
+        with Recorded() as it:
+            subprocess.run([program.name, "x"], env=environment, stderr=DEVNULL)
+        (run,) = it.recording.runs
+        assert run.command.program.path == str(program.resolve())
+        assert run.command.argv == ("echo", "x")
+        assert run.command.environment == (("PATH", f"/nowhere:{program.parent}"),)
+
+    def test_relative_to_the_directory_it_runs_in(self, program):
+        with Recorded() as it:
+            subprocess.run([f"./{program.name}"], cwd=program.parent)
+        assert it.recording.runs[0].command.program.path == str(program.resolve())
+        assert it.recording.runs[0].command.cwd == str(program.parent)
+
+    def test_executable(self, program):
+        with Recorded() as it:
+            subprocess.run(["another name"], executable=program)
+        assert it.recording.runs[0].command.program.path == str(program.resolve())
+        assert it.recording.runs[0].command.argv == ("another name",)
+
+
+class TestEnvironment:
+    def test_changes_only(self, program, monkeypatch):
+        monkeypatch.setenv("KEPT", "as it is")
+        monkeypatch.setenv("CHANGED", "before")
+        monkeypatch.setenv("REMOVED", "before")
+        recorder = Recorder()
+        recorder.begin("test")
+        monkeypatch.setenv("CHANGED", "after")
+        monkeypatch.delenv("REMOVED")
+        monkeypatch.setenv("ADDED", "after")
+        subprocess.run([program])
+        (run,) = recorder.finish("passed").runs
+        assert run.command.environment == (("ADDED", "after"), ("CHANGED", "after"), ("REMOVED", None))
+        assert run.command.full_environment()["KEPT"] == "as it is"
+
+    def test_can_be_restored(self, program):
+        environment = {"ONLY": "this"}
+        with Recorded() as it:
+            subprocess.run([program], env=environment)
+        restored = it.recording.runs[0].command.full_environment()
+        assert {name: value for name, value in restored.items() if not name.startswith("PYTEST_")} == environment
+
+
+class TestRefusals:
+    def refusals(self, *args, **kwargs) -> tuple[str, ...]:
+        with Recorded() as it:
+            subprocess.run(*args, **kwargs, stdout=DEVNULL, stderr=DEVNULL)
+        assert it.recording.runs == ()
+        return it.recording.refusals
+
+    def test_shell(self, program):
+        command = f"./{program.name}   a b c"
+        assert self.refusals(command, shell=True, cwd=program.parent) == (
+            "./echo a b c is started through a shell (shell=True): pass a list of arguments instead.",
+        )
+
+    def test_a_shell_by_name(self):
+        assert self.refusals(["/bin/sh", "-c", "exit 0"]) == (
+            "/bin/sh -c 'exit 0' starts a shell: start the compiled program itself from the test.",
+        )
+
+    def test_long_commands_are_cut(self):
+        (sentence,) = self.refusals("true " + "x" * 100, shell=True)
+        assert sentence.startswith("true " + "x" * 32 + "... is started through a shell")
+
+    def test_each_sentence_once(self, build):
+        plain = build("plain")
+        with Recorded() as it:
+            for _ in range(3):
+                subprocess.run([plain])
+        assert it.recording.refusals == (
+            "plain has no debug information: build it with -g (and -O0 for exact variables).",
+        )
+
+    def test_not_found(self, tmp_path):
+        with Recorded() as it:
+            with pytest.raises(FileNotFoundError):
+                subprocess.run(["no-such-program"])
+            with pytest.raises(FileNotFoundError):
+                subprocess.run([tmp_path / "absent"])
+        assert it.recording.refusals == (
+            "no-such-program is in no directory of PATH: give the path of the program.",
+            f"{tmp_path / 'absent'} does not exist: build it before the tests run.",
+        )
+
+    def test_unknown_stdin(self, program):
+        reader, writer = os.pipe()
+        os.close(writer)
+        assert self.refusals([program], stdin=reader) == (
+            "echo reads from a pipe or terminal we cannot see: pass its standard input with input= or as a file.",
+        )
+        os.close(reader)
+
+    def test_asyncio(self, program):
+        async def start_program():
+            process = await asyncio.create_subprocess_exec(program, stdin=DEVNULL)
+            await process.wait()
+
+        with Recorded() as it:
+            asyncio.run(start_program())
+        assert it.recording.refusals == ("echo is started through asyncio: start it with subprocess.run instead.",)
+
+
+def test_errors_of_ours_do_not_reach_the_test(program, monkeypatch):
+    def fail(path: str) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("pytest_causechain.recording.recorder.identify_program", fail)
+    with Recorded() as it:
+        assert subprocess.check_output([program], input=b"x") == b"x"
+    assert it.recording.runs == ()
