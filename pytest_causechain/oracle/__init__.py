@@ -1,0 +1,1 @@
+"""Observations in, outcomes out: the failing test itself tells its failure from any other."""

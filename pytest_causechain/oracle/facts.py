@@ -1,0 +1,206 @@
+"""Turns compared values into facts: what the failing run shows that no right run does.
+
+A mixed state has no expected output. What it may be asked is whether it shows what only the failing run shows,
+so facts are derived from three values: the failing run's, the passing run's, and the one the test expects.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pytest_causechain.model.verdict import Value
+
+TEXT_KINDS = frozenset({"lines", "words"})
+ORDERED_KINDS = frozenset({"sequence", "lines", "words"})
+
+# A reader takes in three facts at a glance; the others are counted.
+MAX_FACTS_SHOWN = 3
+MAX_ELEMENT_CHARACTERS = 30
+# The sentence stands on one line of the report, behind "A run fails when".
+MAX_SENTENCE_CHARACTERS = 100
+
+_NOUNS = {"sequence": "list", "set": "set", "mapping": "dictionary", "lines": "text", "words": "text"}
+_PLACES = {"sequence": "at index {0}", "lines": "in line {1}", "words": "as word {1}"}
+_MISSING = {"sequence": "element {0}", "lines": "line {1}", "words": "word {1}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something true of the failing run's value and untrue of the passing run's.
+
+    "contains" and "lacks" are about `element` anywhere, "at" about `element` at `index`, "short" about there being
+    nothing at `index`, "is" about the whole value's text.
+    """
+
+    kind: Literal["contains", "lacks", "at", "short", "is"]
+    element: str = ""
+    index: int = 0
+
+    def holds(self, value: Value, members: frozenset[str]) -> bool:
+        """`members` are the value's elements, made a set once for all facts."""
+        match self.kind:
+            case "contains":
+                return self.element in members
+            case "lacks":
+                return self.element not in members
+            case "at":
+                return value.elements[self.index : self.index + 1] == (self.element,)
+            case "short":
+                return len(value.elements) <= self.index
+            case "is":
+                return value.text == self.element
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """Facts about a value taken as `kind`; `passing` is the passing run's whole value where only that counts."""
+
+    kind: str
+    facts: tuple[Fact, ...]
+    passing: str | None = None
+
+    def compare(self, value: Value) -> Literal["all", "none", "some"]:
+        """How many of the facts hold. A whole value that is neither run's is "some": there are no degrees."""
+        seen = as_words(value) if self.kind == "words" else value
+        members = frozenset(seen.elements)
+        held = sum(fact.holds(seen, members) for fact in self.facts)
+        if held == len(self.facts):
+            return "all"
+        if held or (self.passing is not None and value.text != self.passing):
+            return "some"
+        return "none"
+
+
+def derive_symptoms(passing: Value, failing: Value, expected: Value) -> Iterator[Symptom]:
+    """The symptoms that tell the two runs' values apart, best first: by membership, by position, by equality."""
+    views = list(_common_views(passing, failing, expected))
+    for derive in (_derive_membership, _derive_positions):
+        symptoms = [Symptom(view[0].kind, facts) for view in views if (facts := derive(*view))]
+        # Few facts survive in a mixed state, many hardly ever do; in a tie the finer view, which comes first, tells
+        # the wrong word from its innocent line.
+        yield from sorted(symptoms, key=lambda symptom: len(symptom.facts))
+        # The words of a list's texts have no positions of their own.
+        views = [view for view in views if failing.kind != "sequence" or view[0].kind == "sequence"]
+    if failing.text != passing.text:
+        yield Symptom(failing.kind, (Fact("is", failing.text),), passing.text)
+
+
+def _common_views(passing: Value, failing: Value, expected: Value) -> Iterator[tuple[Value, Value, Value]]:
+    """The values in each form in which all can be compared, the finest first.
+
+    An expectation of another kind (None, a number, a regular expression) says nothing about elements.
+    """
+    if failing.kind in TEXT_KINDS and passing.kind in TEXT_KINDS:
+        known = expected if expected.kind in TEXT_KINDS else Value("words", expected.text)
+        yield as_words(passing), as_words(failing), as_words(known)
+        if failing.kind == passing.kind == "lines":
+            yield passing, failing, _as_lines(known)
+    elif failing.kind == passing.kind != "scalar":
+        known = expected if expected.kind == failing.kind else replace(expected, kind=failing.kind, elements=())
+        if _holds_sentences(failing) or _holds_sentences(passing):
+            yield as_words(passing), as_words(failing), as_words(known)
+        yield passing, failing, known
+
+
+def _holds_sentences(value: Value) -> bool:
+    """Whether it is a list of texts of several words, such as the lines of an output."""
+    return (
+        value.kind == "sequence"
+        and all(element[:1] in ("'", '"') for element in value.elements)
+        and any(len(_read_text(element).split()) > 1 for element in value.elements)
+    )
+
+
+def as_words(value: Value) -> Value:
+    match value.kind:
+        case "lines":
+            texts: Iterable[str] = value.elements
+        case "sequence":
+            texts = map(_read_text, value.elements)
+        case _:
+            return value
+    return replace(value, kind="words", elements=tuple(" ".join(texts).split()))
+
+
+def _read_text(element: str) -> str:
+    """The text of which a list's element is the repr; anything else is left as it is."""
+    try:
+        text = ast.literal_eval(element)
+    except (ValueError, SyntaxError):  # such as one that was cut
+        return element
+    return text if isinstance(text, str) else element
+
+
+def _as_lines(value: Value) -> Value:
+    """One line is a text of one line; how its words were spaced matters only where whole texts are compared."""
+    if value.kind != "words":
+        return value
+    return replace(value, kind="lines", elements=(" ".join(value.elements),) if value.elements else ())
+
+
+def _derive_membership(passing: Value, failing: Value, expected: Value) -> tuple[Fact, ...]:
+    right = set(passing.elements).union(expected.elements)
+    shown = [element for element in dict.fromkeys(failing.elements) if element not in right]
+    wanted = set(expected.elements).difference(failing.elements)
+    missing = [element for element in dict.fromkeys(passing.elements) if element in wanted]
+    return (*(Fact("contains", element) for element in shown), *(Fact("lacks", element) for element in missing))
+
+
+def _derive_positions(passing: Value, failing: Value, expected: Value) -> tuple[Fact, ...]:
+    if failing.kind not in ORDERED_KINDS:
+        return ()
+    facts = []
+    for index, element in enumerate(failing.elements):
+        right = passing.elements[index : index + 1] + expected.elements[index : index + 1]
+        if element not in right:
+            facts.append(Fact("at", element, index))
+    end = len(failing.elements)
+    if end < min(len(passing.elements), len(expected.elements)):
+        facts.append(Fact("short", index=end))
+    return tuple(facts)
+
+
+def tell_symptom(symptom: Symptom, value: Value, where: str) -> str:
+    """The sentence behind "A run fails when": about the value compared at `where`, here the failing run's."""
+    subject = f"the {_NOUNS.get(value.kind, 'value')} compared at {where}"
+    if symptom.passing is not None:
+        return f"{subject} is {shorten(value.text)} ({shorten(symptom.passing)} in the passing run)"
+    for count in range(MAX_FACTS_SHOWN, 0, -1):
+        sentence = f"{subject} {_tell_facts(symptom, value, count)}"
+        if len(sentence) <= MAX_SENTENCE_CHARACTERS:
+            break
+    return sentence
+
+
+def _tell_facts(symptom: Symptom, value: Value, count: int) -> str:
+    """The first `count` facts, each verb said once: "contains '0', '7' and lacks '14' and 4 more"."""
+    told: dict[str, list[str]] = {}
+    for fact in symptom.facts[:count]:
+        verb, thing = _word_fact(fact, symptom.kind)
+        if symptom.kind == "words" and value.kind == "sequence":
+            verb += " the word"
+        told.setdefault(verb, []).append(thing)
+    rest = len(symptom.facts) - count
+    phrases = [f"{verb} {', '.join(things)}" for verb, things in told.items()]
+    return " and ".join(phrases + ([f"{rest} more"] if rest > 0 else []))
+
+
+def _word_fact(fact: Fact, kind: str) -> tuple[str, str]:
+    # Elements of collections are reprs already.
+    element = shorten(repr(fact.element) if kind in TEXT_KINDS else fact.element)
+    match fact.kind:
+        case "at":
+            return "has", f"{element} {_PLACES[kind].format(fact.index, fact.index + 1)}"
+        case "short":
+            return "has no", _MISSING[kind].format(fact.index, fact.index + 1)
+        case _:
+            return fact.kind, element
+
+
+def shorten(text: str, limit: int = MAX_ELEMENT_CHARACTERS) -> str:
+    """On one line and at most `limit` characters long."""
+    line = " ".join(text.splitlines())
+    return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -1,0 +1,225 @@
+"""Asks a test what it says of a run its program never made.
+
+The tests are kept ready in an isolated pytest session (session.py), which runs in a process group of its own and
+dies with us; a verdict takes some milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pytest_causechain.model.command import Program
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.verdict import Verdict
+from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
+from pytest_causechain.oracle.unreplayable import Unreplayable
+
+# For the teardown of session fixtures, when nobody waits for a verdict any more.
+CLOSING_SECONDS = 10.0
+
+# A session lost to one run's strange output may be an accident; more are a waste of the user's time.
+MAX_RESTARTS = 1
+
+MAX_LAST_WORDS_CHARACTERS = 200
+
+# Belong to the session we are in, or would have the new one measured as a part of it.
+_VARIABLES_OF_A_SESSION = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST", "COV_CORE_", "COVERAGE_PROCESS_")
+
+# Lines of pytest's output that give a reason.
+_TELLING = re.compile(r"E  |ERROR|INTERNALERROR>|Exit:|!!!|[\w.]+(Error|Exception|Exit)\b")
+
+# The path of our own modules comes first: it may be known to this process only.
+_START = """
+import sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:] = connection.recv()
+from pytest_causechain.oracle.session import serve
+sys.exit(serve(connection, int(sys.argv[2])))
+"""
+
+
+class Replay:
+    """Verdicts of `tests` (node ids) on runs of `program`.
+
+    `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
+    the configuration file in use there, which pytest may not find again from the tests alone.
+    """
+
+    def __init__(
+        self,
+        rootdir: Path,
+        invocation_dir: Path,
+        arguments: Sequence[str],
+        tests: Sequence[str],
+        program: Program,
+        timeout_seconds: float,
+        inifile: Path | None = None,
+    ) -> None:
+        configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
+        # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
+        files = dict.fromkeys(f"{rootdir}/{test.partition('::')[0]}" for test in tests)
+        self._arguments = (*arguments, *configuration, *files)
+        self._tests = tuple(tests)
+        self._program = program
+        self._invocation_dir = invocation_dir
+        # For each answer; may be changed between questions.
+        self.timeout_seconds = timeout_seconds
+        self._process: _SessionProcess | None = None
+        self._restarts = 0
+        # Set when there is no use in another try.
+        self._end: Unreplayable | None = None
+        self._bases: dict[str, Verdict] = {}
+
+    def __enter__(self) -> Self:
+        """The session is started for the first question: where all runs crash, nobody asks."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def base(self, test: str) -> Verdict:
+        """What the test says with its real program in the isolated session; it is run once for this."""
+        if test not in self._bases:
+            self._bases[test] = self._ask(Question(test, None))
+        return self._bases[test]
+
+    def verdict(self, test: str, observation: Observation) -> Verdict:
+        """What the test says when its last start of the program shows `observation`.
+
+        "diverged" when the test does not get to that start as it did with the real program, and also when it does
+        not end in time or takes the whole session with it; when that happens a second time, it is a Refusal.
+        """
+        self.base(test)
+        try:
+            return self._ask(Question(test, observation))
+        except _SessionLost as lost:
+            if self._restarts == MAX_RESTARTS:
+                self._end = lost
+                raise
+            self._restarts += 1
+            return Verdict("diverged", message=str(lost))
+
+    def _ask(self, question: Question) -> Verdict:
+        if self._end is not None:
+            raise self._end
+        if self._process is None:
+            self._process = self._start_process()
+        process = self._process
+        try:
+            if question.observation is not None and question.test not in process.prepared:
+                # A new session runs the real program first, which may take longer than any replay.
+                process.exchange(Question(question.test, None), self.timeout_seconds)
+            answer = process.exchange(question, self.timeout_seconds)
+        except _SessionLost as lost:
+            self._process = None
+            process.close()
+            raise _SessionLost(f"{question.test} cannot be replayed because {lost}") from None
+        assert isinstance(answer, Answer)
+        process.prepared.add(question.test)
+        if answer.verdict is None:
+            raise (Unreplayable if answer.unreplayable else Refusal)(answer.refusal)
+        return answer.verdict
+
+    def _start_process(self) -> _SessionProcess:
+        process = _SessionProcess(self._invocation_dir)
+        try:
+            basetemp = str(Path(process.directory.name, "basetemp").resolve())
+            process.exchange(Task(self._arguments, self._tests, self._program, basetemp), self.timeout_seconds)
+        except BaseException as error:
+            process.close()
+            if isinstance(error, _SessionLost):
+                self._end = Unreplayable(f"{self._tests[0]} cannot be replayed because {error}")
+                raise self._end from None
+            raise
+        return process
+
+
+class _SessionLost(Unreplayable):
+    """The session gave no answer."""
+
+
+class _SessionProcess:
+    """The process of a session, with its temporary directory; closing leaves nothing of either behind."""
+
+    def __init__(self, invocation_dir: Path) -> None:
+        self.directory = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
+        # Tests whose run with the real program this session has seen.
+        self.prepared: set[str] = set()
+        self._log = Path(self.directory.name, "log")
+        self._is_busy = False
+        self._connection, theirs = Pipe()
+        # Nothing is ever written to it: its end tells the session of our own.
+        lifeline, self._lifeline = os.pipe()
+        descriptors = (theirs.fileno(), lifeline)
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    # -P: until it knows our path, no module of the user's directory must come first.
+                    [sys.executable, "-P", "-c", _START, *map(str, descriptors)],
+                    cwd=invocation_dir,
+                    env={k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=descriptors,
+                    start_new_session=True,  # Ctrl-C is for us
+                )
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        with contextlib.suppress(OSError):  # it may have ended already; the first exchange tells
+            self._connection.send(sys.path)
+
+    def exchange(self, message: Task | Question, timeout_seconds: float) -> Ready | Answer:
+        """Sends a message and waits for the answer to it."""
+        self._is_busy = True
+        try:
+            self._connection.send(message)
+            if not self._connection.poll(timeout_seconds):
+                raise _SessionLost(f"it does not end within {timeout_seconds:g} s: raise --cause-chain-timeout.")
+            answer: Ready | Answer = self._connection.recv()
+        except (EOFError, OSError):
+            words = find_last_words(self._log.read_text(errors="replace"))
+            raise _SessionLost(f"its own pytest session ended ({words}): run it alone to see why.") from None
+        self._is_busy = False
+        return answer
+
+    def close(self) -> None:
+        """Lets an idle session tear its fixtures down; one that is still busy is not waited for."""
+        with contextlib.suppress(EOFError, OSError):
+            if not self._is_busy:
+                self._connection.send(None)
+                # Its end closes the connection.
+                if self._connection.poll(CLOSING_SECONDS):
+                    self._connection.recv()
+        # Before the process is waited for, which would set its number free for others.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._connection.close()
+        os.close(self._lifeline)
+        self.directory.cleanup()
+
+
+def find_last_words(log: str) -> str:
+    """What pytest's output says of why it ended."""
+    telling = [line for line in log.splitlines() if _TELLING.match(line)]
+    words = re.sub(r"^(E |INTERNALERROR>)|!!+", "", telling[-1]).strip() if telling else "without a word"
+    return words[:MAX_LAST_WORDS_CHARACTERS]

@@ -1,0 +1,295 @@
+"""A pytest session that answers Questions instead of running through its tests.
+
+It lives in a process of its own (see replay.py), collects the asked tests only and runs the whole protocol of one of
+them for each question: fresh function fixtures, wider scopes kept, everything real but the guilty run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+from collections.abc import Generator
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from traceback import walk_tb
+from types import CodeType, FrameType
+from typing import Any, NoReturn
+
+import pytest
+
+# Private, but what every plugin that runs a test again uses.
+from _pytest.nodes import Node
+from _pytest.runner import runtestprotocol
+
+import pytest_causechain
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.verdict import Comparison, Verdict
+from pytest_causechain.oracle.disarming import disarm_cache, disarm_options
+from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
+from pytest_causechain.oracle.starts import Plan, Substitution, Survey
+from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.oracle.values import describe_comparison, describe_message
+from pytest_causechain.recording.seam import Seam, Watch
+
+# As pytest itself cuts the test's name for the directory of tmp_path.
+TMP_PATH_NAME_CHARACTERS = 30
+
+# None of pytest's own, which have plugins sum up the tests for nobody: hypothesis then takes a second to be imported.
+STATUS_WITHOUT_SUMMARY = 100
+
+# Where a comparison was made or an exception passed through.
+_Spot = tuple[CodeType, int]
+
+
+def serve(connection: Connection[Any, Any], lifeline: int) -> int:
+    """Runs the session; called in a new process by the other end of `connection`."""
+    for descriptor in (connection.fileno(), lifeline):
+        os.set_inheritable(descriptor, False)  # not for the programs under test
+    die_with_parent(lifeline)
+    # pytest warns of a plugin's package that was imported before, which with -W error is its end.
+    pytest_causechain.__doc__ = f"{pytest_causechain.__doc__} PYTEST_DONT_REWRITE"
+    task: Task = connection.recv()
+    sys.argv = ["pytest", *task.arguments]
+    return pytest.main(list(task.arguments), plugins=[ReplaySession(connection, task)])
+
+
+def die_with_parent(lifeline: int) -> None:
+    """Has the kernel kill our whole process group when the other end of this pipe closes, even amid a test that hangs.
+
+    A thread waiting for it would make every os.fork of a test warn from Python 3.12 on.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+class ReplaySession:
+    """The plugin that turns pytest into a server of verdicts."""
+
+    def __init__(self, connection: Connection[Any, Any], task: Task) -> None:
+        self.connection = connection
+        self.task = task
+        self.collected: list[pytest.Item] = []
+        self.collection_problems: dict[str, str] = {}
+        self.plans: dict[str, tuple[Verdict, Plan]] = {}
+        self.shared_setups = 0
+        # Of the run under way.
+        self.reports: list[pytest.TestReport] = []
+        self.error: pytest.ExceptionInfo[BaseException] | None = None
+        self.comparison: tuple[Comparison, _Spot] | None = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Generator[None]:
+        # Some plugins act before the command line is parsed for good.
+        disarm_options(early_config.known_args_namespace, self.task.basetemp)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_cmdline_parse(self) -> Generator[None, pytest.Config, pytest.Config]:
+        config = yield
+        disarm_options(config.option, self.task.basetemp)
+        return config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        disarm_cache(config)
+
+    @pytest.fixture
+    def tmp_path(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """Always the same: it may be part of a command line or of what is printed, and pytest's counts up."""
+        name = re.sub(r"\W", "_", request.node.name)[:TMP_PATH_NAME_CHARACTERS]
+        path = tmp_path_factory.getbasetemp() / f"{name}0"
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(mode=0o700)
+        return path
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            lines = [line for line in report.longreprtext.splitlines() if line.strip()]
+            self.collection_problems[report.nodeid] = lines[-1].removeprefix("E ").strip() if lines else ""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
+        # Whatever other plugins sort out of this small session, they let pass in the user's.
+        self.collected = [item for item in items if item.nodeid in self.task.tests]
+        yield
+        items[:] = self.collected
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        wider = fixturedef.scope != "function"
+        self.shared_setups += wider
+        try:
+            return (yield)
+        finally:
+            self.shared_setups -= wider
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_assertrepr_compare(self, op: str, left: object, right: object) -> None:
+        spot = _find_caller()
+        if spot is not None:
+            self.comparison = describe_comparison(op, left, right), spot
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
+        self.error = self.error or call.excinfo
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        """In place of pytest's own, but inside all its wrappers: one of them makes pytest_assertrepr_compare heard."""
+        self.reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> NoReturn:
+        self.connection.send(Ready())
+        with contextlib.suppress(EOFError):
+            while (question := self.connection.recv()) is not None:
+                self.connection.send(self.answer(question))
+        pytest.exit("no more questions", STATUS_WITHOUT_SUMMARY)
+
+    def answer(self, question: Question) -> Answer:
+        try:
+            item = self.find_item(question.test)
+            verdict, plan = self.plans.get(item.nodeid) or self.run_real(item)
+            if question.observation is not None:
+                verdict = self.run_replay(item, plan, question.observation)
+            return Answer(verdict)
+        except Refusal as refusal:
+            return Answer(refusal=str(refusal), unreplayable=isinstance(refusal, Unreplayable))
+
+    def find_item(self, test: str) -> pytest.Function:
+        item = next((item for item in self.collected if item.nodeid == test), None)
+        if item is None:
+            problem = self.collection_problems.get(test.partition("::")[0])
+            because = f" ({problem})" if problem else ""
+            raise Unreplayable(f"{test} is not collected when run alone{because}: make it independent of other tests.")
+        if not isinstance(item, pytest.Function):
+            raise Unreplayable(f"{test} is no test function, so it cannot be replayed: write it as one.")
+        if item.cls is not None and issubclass(item.cls, unittest.TestCase):
+            raise Unreplayable(f"{test} is a unittest.TestCase method, which cannot be replayed: write a function.")
+        if getattr(item.obj, "is_hypothesis_test", False):
+            raise Unreplayable(f"{test} is a hypothesis test, which cannot be replayed: write the example as a test.")
+        if "subtests" in item.fixturenames:
+            raise Unreplayable(f"{test} uses subtests, which cannot be replayed: use pytest.mark.parametrize.")
+        return item
+
+    def run_real(self, item: pytest.Function) -> tuple[Verdict, Plan]:
+        """The run with the real program, by which the guilty start is found."""
+        for is_repeated in (False, True):
+            if is_repeated:
+                # The start may be in a wider fixture that another test has had set up already.
+                tear_down(item.session, None)
+            survey = Survey(self.is_in_shared_setup)
+            verdict = self.run(item, survey.watch)
+            plan = survey.make_plan(self.task.program)
+            if plan is not None:
+                self.plans[item.nodeid] = verdict, plan
+                return verdict, plan
+        name = Path(self.task.program.path).name
+        raise Unreplayable(f"the replayed test {item.nodeid} did not start {name}: start it with subprocess.run.")
+
+    def run_replay(self, item: pytest.Function, plan: Plan, observation: Observation) -> Verdict:
+        if plan.is_shared:
+            tear_down(item.session, None)
+        substitution = Substitution(self.task.program, plan, observation, self.task.basetemp, self.is_in_shared_setup)
+        verdict = self.run(item, substitution.watch)
+        if not substitution.is_done:
+            verdict = Verdict("diverged", message="the test did not start the program as before")
+        return replace(verdict, fails_when=ask_marker(item, plan.argvs[-1], observation))
+
+    def run(self, item: pytest.Function, watch: Watch) -> Verdict:
+        self.reports, self.error, self.comparison = [], None, None
+        renew_item(item)
+        tear_down(item.session, item)
+        with Seam(watch) as seam:
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=Sibling(item))
+        if seam.error is not None:
+            raise Refusal(f"{item.nodeid} could not be replayed ({seam.error!r}): please report this as a defect.")
+        if not self.reports:
+            raise Unreplayable(f"{item.nodeid} is run by another plugin, which replay cannot do: disable that plugin.")
+        # An exception keeps all frames of the test alive, and with them its processes and files.
+        error, self.error = self.error, None
+        if any(report.failed for report in self.reports):
+            return self.describe_failure(item, error)
+        return Verdict("passed" if all(report.passed for report in self.reports) else "skipped")
+
+    def describe_failure(self, item: pytest.Function, error: pytest.ExceptionInfo[BaseException] | None) -> Verdict:
+        if error is None:  # a test that is marked xfail(strict=True) and passes
+            return Verdict("failed")
+        spots = [(frame.f_code, line) for frame, line in walk_tb(error.tb)]
+        lines = [line for code, line in spots if Path(code.co_filename) == item.path]
+        comparison = None
+        # The last failed comparison may be that of an assertion which was expected to fail.
+        if self.comparison is not None and self.comparison[1] in spots:
+            comparison = self.comparison[0]
+        where = f"{item.path.name}:{lines[-1]}" if lines else None
+        return Verdict("failed", error.type.__name__, describe_message(error.value), where, comparison)
+
+    def is_in_shared_setup(self) -> bool:
+        return self.shared_setups > 0
+
+
+class Sibling:
+    """Stands for a next test in the same place: teardown then keeps what that one would share."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
+
+    def listchain(self) -> list[Node]:
+        return self.item.listchain()[:-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.item, name)
+
+
+def tear_down(session: pytest.Session, following: pytest.Item | None) -> None:
+    """All that is set up and that the following test does not need."""
+    # What a teardown of the tests before has to complain about is not about this one.
+    with contextlib.suppress(Exception, pytest.fail.Exception, pytest.skip.Exception):
+        session._setupstate.teardown_exact(following)
+
+
+def renew_item(item: pytest.Function) -> None:
+    """Has the item forget its last run; pytest makes items for one run only."""
+    item._report_sections.clear()
+    item.user_properties.clear()
+    if getattr(item, "_instance", None) is not None:  # a test method gets a new instance, as for a new test
+        del item._instance
+        item._obj = None
+
+
+def ask_marker(item: pytest.Function, argv: tuple[str, ...], observation: Observation) -> bool | None:
+    """What the marker's fails_when says of a run; None where there is no such function."""
+    marker = item.get_closest_marker("cause_chain")
+    fails_when = marker.kwargs.get("fails_when") if marker is not None else None
+    if fails_when is None:
+        return None
+    # A run that does not end is killed in the end.
+    returncode = -signal.SIGKILL if observation.ending == "timeout" else observation.returncode
+    stdout, stderr = (stream.decode(errors="replace") for stream in (observation.stdout, observation.stderr))
+    try:
+        return bool(fails_when(subprocess.CompletedProcess(list(argv), returncode, stdout, stderr)))
+    except Exception as error:
+        name = getattr(fails_when, "__qualname__", repr(fails_when))
+        problem = f"{type(error).__name__}: {describe_message(error)}"
+        raise Refusal(f"fails_when of {item.nodeid}, {name}, raised {problem}: make it cope with any output.") from None
+
+
+def _find_caller() -> _Spot | None:
+    """Where the assertion is whose comparison pytest reports: the first frame that is not pytest's."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("_pytest", "pluggy"):
+            return frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return None

@@ -1,0 +1,164 @@
+"""Turns two runs and the failing test's word on them into the oracle that tells this failure from any other.
+
+The rules stand in the order in which they are tried. One is taken only when it separates the two original runs:
+the failing one must be a FAIL by it and the passing one a PASS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
+from pytest_causechain.oracle.answers import (
+    Ask,
+    AssertionOracle,
+    FactOracle,
+    OutputOracle,
+    Side,
+    UserOracle,
+    is_same_failure,
+    shape,
+    take_side,
+)
+from pytest_causechain.oracle.endings import CrashOracle, ExitOracle, HangOracle
+from pytest_causechain.oracle.facts import derive_symptoms
+from pytest_causechain.oracle.unreplayable import Unreplayable
+
+# With these the other side of a comparison tells what is right; with the others, what is wrong or a limit.
+EXPECTING_OPERATORS = frozenset({"==", "in", "is"})
+
+_MARKER = "@pytest.mark.cause_chain(fails_when=...)"
+
+
+def learn_symptom(passing: Observation, failing: Observation, ask: Ask) -> Oracle:
+    """The first rule that separates the two runs; `ask` has the failing test judge a run.
+
+    A crash or a hang is known without asking, so that there `ask` may refuse as Unreplayable.
+    """
+    memory = _Memory(ask)
+    for oracle in _propose_oracles(passing, failing, memory):
+        if oracle.judge(failing) is Outcome.FAIL and oracle.judge(passing) is Outcome.PASS:
+            return oracle
+    raise Refusal(
+        "the failing and the passing run end alike and print the same, so nothing tells them apart: choose another "
+        f"passing test by --cause-chain-neighbour, or tell the failure by {_MARKER}."
+    )
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Asks about each run once. What a run showed decides: where it crashed makes no difference to a test."""
+
+    ask: Ask
+    verdicts: dict[tuple[str, int, bytes, bytes], Verdict] = field(default_factory=dict)
+
+    def __call__(self, observation: Observation) -> Verdict:
+        key = (observation.ending, observation.code, observation.stdout, observation.stderr)
+        if key not in self.verdicts:
+            self.verdicts[key] = self.ask(observation)
+        return self.verdicts[key]
+
+
+def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:
+    try:
+        verdict = ask(failing)
+    except Unreplayable:
+        if failing.ending == "exit":
+            raise
+    else:
+        if verdict.fails_when is not None:
+            yield UserOracle(ask)
+            raise Refusal(_blame_function(ask(passing), verdict))
+    if failing.ending == "signal":
+        yield CrashOracle(failing)
+    if failing.ending == "timeout":
+        yield HangOracle()
+    yield from _propose_by_replay(passing, failing, ask)
+
+
+def _blame_function(passing: Verdict, failing: Verdict) -> str:
+    run = "passing" if failing.fails_when and passing.fails_when else "failing"
+    said = "true" if run == "passing" else "false"
+    return f"fails_when of the marker cause_chain is {said} for the {run} run: make it true for failing runs only."
+
+
+def _propose_by_replay(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:
+    failure = ask(failing)
+    if failure.outcome != "failed":
+        raise Refusal(_tell_no_failure(failure))
+    if failing.ending == passing.ending == "exit" and failing.code != passing.code:
+        changed = ask(replace(failing, code=passing.code))
+        # A test that looks at the output next fails there then: the status is what it stumbled over.
+        if changed.outcome in ("passed", "failed") and not is_same_failure(changed, failure):
+            yield ExitOracle(passing.code, failing.code)
+    yield from _propose_by_facts(passing, failing, ask)
+    if ask(passing).outcome == "passed":
+        yield AssertionOracle(failure, ask)
+    yield OutputOracle(passing, failing, ask)
+
+
+def _tell_no_failure(verdict: Verdict) -> str:
+    what = {
+        "passed": "the test passes when replayed on the output of its own failing run",
+        "skipped": "the test is skipped when replayed on the output of its own failing run",
+        "diverged": "the test starts other programs when replayed on the output of its own failing run",
+    }[verdict.outcome]
+    because = "so more than the program's output and exit status makes it fail (a file, the time, an earlier test)"
+    return f"{what}, {because}: tell the failure by {_MARKER}."
+
+
+def _propose_by_facts(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:
+    failure, other = ask(failing), ask(passing)
+    if failure.comparison is None or failure.where is None:
+        return
+    if is_same_failure(other, failure) and other.comparison is not None:
+        side = _find_observed_side(failure.comparison, other.comparison)
+    elif other.outcome == "passed" and failure.comparison.operator == "==":
+        side = _probe_observed_side(passing, failing, ask)
+    else:
+        return
+    if side is None:
+        return
+    observed = take_side(failure.comparison, side)
+    expected = _take_expectation(failure.comparison, side)
+    # A passing test compares silently, but what is equal to the expectation is known without a word.
+    seen = take_side(other.comparison, side) if other.comparison is not None else expected
+    shapes = frozenset({shape(observed), shape(seen)})
+    status = failing.code if failing.code == passing.code else None
+    for symptom in derive_symptoms(seen, observed, expected):
+        yield FactOracle(symptom, failure, side, shapes, status, ask)
+
+
+def _find_observed_side(one: Comparison, other: Comparison) -> Side | None:
+    """The side on which what the program printed stands: it differs between the runs. By habit the left one."""
+    if one.operator != other.operator:
+        return None
+    if one.left.text != other.left.text:
+        return "left"
+    return "right" if one.right.text != other.right.text else None
+
+
+def _probe_observed_side(passing: Observation, failing: Observation, ask: Ask) -> Side | None:
+    """For a passing run that leaves no comparison: made-up runs show the side as well, as long as the test gets
+    as far as its assertion. Printing everything twice often keeps the form that it parses."""
+    failure = ask(failing)
+    assert failure.comparison is not None
+    for stdout, stderr in (
+        (b"", b""),
+        (failing.stdout * 2, failing.stderr * 2),
+        (passing.stdout * 2, passing.stderr * 2),
+    ):
+        verdict = ask(replace(failing, stdout=stdout, stderr=stderr))
+        if verdict.comparison is not None and is_same_failure(verdict, failure):
+            side = _find_observed_side(failure.comparison, verdict.comparison)
+            if side is not None:
+                return side
+    return None
+
+
+def _take_expectation(comparison: Comparison, side: Side) -> Value:
+    other = take_side(comparison, "right" if side == "left" else "left")
+    return other if comparison.operator in EXPECTING_OPERATORS else Value("scalar", other.text)

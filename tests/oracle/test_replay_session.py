@@ -1,0 +1,239 @@
+"""The isolated session: what it declines, what it keeps, what it must not do, how it ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from talking import TALK, TIMEOUT_SECONDS, make_replay, printed
+
+from pytest_causechain.oracle.replay import Replay, find_last_words
+from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.recording.programs import identify_program
+
+
+@pytest.fixture(scope="module")
+def declined(suite: Path) -> Iterator[Replay]:
+    functions = "test_without_program", "test_subtests", "test_hypothesis"
+    names = *functions, "TestUnit::test_method", "test_declined.documented"
+    tests = [f"test_declined.py::{name}" for name in names]
+    with make_replay(suite, *tests, arguments=("--doctest-modules",)) as replay:
+        yield replay
+
+
+class TestDeclined:
+    @pytest.mark.parametrize(
+        ("test", "sentence"),
+        [
+            ("TestUnit::test_method", "is a unittest.TestCase method"),
+            ("test_hypothesis", "is a hypothesis test"),
+            ("test_subtests", "uses subtests"),
+            ("test_declined.documented", "is no test function"),
+            ("test_without_program", "did not start talk: start it with subprocess.run"),
+        ],
+    )
+    def test_with_the_reason(self, declined, test, sentence):
+        for _ in range(2):
+            with pytest.raises(Unreplayable, match=f"test_declined.py::{test} {sentence}"):
+                declined.verdict(f"test_declined.py::{test}", printed(""))
+
+
+BUILDING = """
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def talk(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("build")
+    subprocess.run(["cc", "-g", "-o", "talk", HERE / "talk.c"], cwd=directory, check=True)
+    with (HERE / "builds").open("a") as file:
+        file.write("built\\n")
+    subprocess.run([directory / "talk", "0", "works"], check=True)
+    yield directory / "talk"
+    with (HERE / "builds").open("a") as file:
+        file.write("torn down\\n")
+
+
+def test_built(talk):
+    assert subprocess.run([talk, "0", "0"], capture_output=True, text=True).stdout == "1\\n"
+"""
+
+
+class TestBuild:
+    def test_program_built_by_a_session_fixture(self, suite, tmp_path):
+        (tmp_path / "talk.c").write_text(TALK)
+        (tmp_path / "test_building.py").write_text(BUILDING)
+        (tmp_path / "test_other.py").write_text(BUILDING.replace("test_built", "test_other"))
+        tests = "test_building.py::test_built", "test_other.py::test_other"
+        # Built elsewhere, it has another build id: the paths in its debug information differ.
+        with Replay(tmp_path, tmp_path, [], tests, identify_program(str(suite / "talk")), TIMEOUT_SECONDS) as replay:
+            for test in (tests[0], tests[1], tests[0]):
+                assert replay.base(test).outcome == "failed"
+                assert replay.verdict(test, printed("1\n")).outcome == "passed"
+                assert replay.verdict(test, printed("5\n")).outcome == "failed"
+        lines = (tmp_path / "builds").read_text().splitlines()
+        assert lines == ["built"] * 2 + ["torn down"] * 2
+
+
+class TestDisarmed:
+    ARGUMENTS = (
+        *("-n", "2", "--lf", "--cache-clear", "-x", "-k", "nothing", "-m", "nothing", "--pdb", "--setup-plan"),
+        *("--junitxml=report.xml", "--log-file=log.txt", "--debug=debug.txt", "--basetemp=mine", "-W", "error"),
+        *("--deselect=test_suite.py::test_list", "-vv", "--durations=0", "--sw", "-s", "--color=yes"),
+    )
+
+    def test_options_take_no_second_effect(self, suite, tmp_path, monkeypatch):
+        monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only --junitxml=other.xml")
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "precious").touch()
+        before = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file()}
+        program = identify_program(str(suite / "talk"))
+        test = "test_suite.py::test_list"
+        with Replay(suite, tmp_path, self.ARGUMENTS, [test], program, TIMEOUT_SECONDS) as replay:
+            assert replay.base(test).comparison.left.elements == ("'0'", "'11'")
+            assert replay.verdict(test, printed("11 14\n")).outcome == "passed"
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "precious"]
+        after = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file() if path.suffix != ".pyc"}
+        assert after == {path: content for path, content in before.items() if path.suffix != ".pyc"}
+
+    def test_cache_is_read_but_not_written(self, suite, tmp_path):
+        (tmp_path / "pytest.ini").write_text("[pytest]\ncache_dir = kept\n")
+        values = tmp_path / "kept" / "v"
+        values.mkdir(parents=True)
+        (values / "word").write_text('"kept"')
+        (tmp_path / "test_cache.py").write_text(
+            "import subprocess\n"
+            "def test_cache(request):\n"
+            f"    subprocess.run([{str(suite / 'talk')!r}, '0', '0'])\n"
+            "    words = [request.config.cache.get('word', None)]\n"
+            "    request.config.cache.set('word', 'changed')\n"
+            "    assert [*words, request.config.cache.get('word', None)] == []\n"
+        )
+        test = "test_cache.py::test_cache"
+        program = identify_program(str(suite / "talk"))
+        with Replay(tmp_path, tmp_path, [], [test], program, TIMEOUT_SECONDS) as replay:
+            assert replay.base(test).comparison.left.text == "['kept', 'changed']"
+        assert (values / "word").read_text() == '"kept"'
+        assert list(values.rglob("*")) == [values / "word"]
+
+
+class TestEndings:
+    HANGING = "test_ending.py::test_hangs"
+    EXITING = "test_ending.py::test_exits"
+    LEAVING = "test_ending.py::test_leaves_process"
+
+    def test_a_body_that_hangs_is_stopped_twice_at_most(self, suite):
+        with make_replay(suite, self.HANGING) as replay:
+            replay.base(self.HANGING)
+            replay.timeout_seconds = 0.2
+            verdict = replay.verdict(self.HANGING, printed("hang\n"))
+            assert verdict.outcome == "diverged"
+            assert verdict.message == (
+                f"{self.HANGING} cannot be replayed because it does not end within 0.2 s: raise --cause-chain-timeout."
+            )
+            replay.timeout_seconds = TIMEOUT_SECONDS
+            assert replay.verdict(self.HANGING, printed("1\n")).outcome == "passed"
+            replay.timeout_seconds = 0.2
+            for _ in range(2):
+                with pytest.raises(Unreplayable, match=r"does not end within 0\.2 s"):
+                    replay.verdict(self.HANGING, printed("hang\n"))
+
+    def test_a_body_that_ends_the_session(self, suite):
+        with make_replay(suite, self.EXITING) as replay:
+            assert replay.verdict(self.EXITING, printed("exit\n")).outcome == "diverged"
+            with pytest.raises(Unreplayable, match=r"session ended \(.*Exit: enough is enough *\): run it alone"):
+                replay.verdict(self.EXITING, printed("stop\n"))
+
+    @pytest.mark.parametrize(
+        ("conftest", "sentence"),
+        [
+            ("import nonexistent_module", "No module named 'nonexistent_module'"),
+            ("import os; os._exit(0)", "without a word"),
+        ],
+    )
+    def test_a_session_that_does_not_start(self, suite, tmp_path, conftest, sentence):
+        test = "test_a.py::test_a"
+        (tmp_path / "conftest.py").write_text(conftest)
+        (tmp_path / "test_a.py").write_text("def test_a(): pass")
+        program = identify_program(str(suite / "talk"))
+        with Replay(tmp_path, tmp_path, [], [test], program, TIMEOUT_SECONDS) as replay:
+            for _ in range(2):
+                with pytest.raises(Unreplayable, match=rf"{test} cannot be replayed because .*{sentence}"):
+                    replay.verdict(test, printed(""))
+
+    def test_a_module_that_is_not_collected(self, suite, tmp_path):
+        (tmp_path / "test_a.py").write_text("import nonexistent_module\ndef test_a(): pass")
+        (tmp_path / "test_b.py").write_text("def test_b(): pass")
+        program = identify_program(str(suite / "talk"))
+        tests = ("test_a.py::test_a", "test_b.py::test_c", "test_b.py::test_b")
+        sentences = (
+            r"test_a is not collected when run alone \(ModuleNotFoundError: No module named 'nonexistent_module'\): ",
+            r"test_c is not collected when run alone: ",
+            r"test_b did not start talk: ",
+        )
+        with Replay(tmp_path, tmp_path, [], tests, program, TIMEOUT_SECONDS) as replay:
+            for test, sentence in zip(tests, sentences, strict=True):
+                with pytest.raises(Unreplayable, match=sentence):
+                    replay.base(test)
+
+    def test_nothing_is_left_behind(self, suite, tmp_path, monkeypatch):
+        os.mkfifo(suite / "fifo")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        with make_replay(suite, self.LEAVING) as replay:
+            assert replay.base(self.LEAVING).outcome == "passed"
+            left = (suite / "fifo").open()
+            assert left.readline() == "started\n"
+            assert [path.name[:11] for path in tmp_path.iterdir()] == ["causechain-"]
+        with left:
+            assert left.read() == ""  # the last process that has it open is gone
+        assert list(tmp_path.iterdir()) == []
+        (suite / "fifo").unlink()
+
+    def test_it_dies_with_its_parent(self, suite):
+        os.mkfifo(suite / "fifo")
+        source = f"""
+from pathlib import Path
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.recording.programs import identify_program
+suite, test = Path({str(suite)!r}), {self.LEAVING!r}
+with Replay(suite, suite, [], [test], identify_program(str(suite / "talk")), {TIMEOUT_SECONDS}) as replay:
+    replay.base(test)
+    print(replay._process.directory.name, flush=True)
+    input()
+"""
+        parent = subprocess.Popen(
+            [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with parent, (suite / "fifo").open() as left:
+            assert left.readline() == "started\n"
+            directory = parent.stdout.readline().strip()
+            parent.kill()
+            assert left.read() == ""
+        shutil.rmtree(directory)  # nobody is left who could
+        (suite / "fifo").unlink()
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("collected 1 item\n", "without a word"),
+        ("ERROR: not found: a\n(no match in b)\n", "ERROR: not found: a"),
+        ("E   ImportError: x\n=== 1 error ===\n", "ImportError: x"),
+        ("!!!!! _pytest.outcomes.Exit: x !!!!!\n", "_pytest.outcomes.Exit: x"),
+        ("INTERNALERROR> KeyError: 'x'\n", "KeyError: 'x'"),
+    ],
+)
+def test_last_words(log, words):
+    assert find_last_words(log) == words
