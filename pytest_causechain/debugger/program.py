@@ -1,0 +1,110 @@
+"""What the debug information says of a program: functions, statements, variables of static storage, types."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_causechain.debugger.gdb import Gdb
+from pytest_causechain.model.moment import Position
+from pytest_causechain.model.refusal import Refusal
+
+# Headers of the system and the compiler: inline functions there are not the program's own code.
+FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
+ELF_TYPE_OFFSET, ELF_TYPE_SHARED = 16, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    address: int
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`body` is the address behind the prologue, where the arguments are in their variables."""
+
+    name: str
+    address: int
+    end: int
+    file: str
+    line: int
+    body: int
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class ProgramMap:
+    path: str
+    relocated: bool
+    functions: tuple[Function, ...]
+    globals: tuple[dict[str, Any], ...]
+    types: list[dict[str, Any]]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [function.address for function in self.functions]
+
+    @cached_property
+    def _positions(self) -> dict[int, Position]:
+        return {
+            statement.address: Position(function.name, statement.file, statement.line)
+            for function in self.functions
+            for statement in function.statements
+        }
+
+    @cached_property
+    def _by_start(self) -> dict[int, Function]:
+        return {function.address: function for function in self.functions}
+
+    def is_entry(self, address: int) -> bool:
+        return address in self._by_start
+
+    def function_at(self, address: int) -> Function | None:
+        index = bisect_right(self._starts, address) - 1
+        if index >= 0 and address < self.functions[index].end:
+            return self.functions[index]
+        return None
+
+    def position(self, address: int) -> Position:
+        """Of a statement; of a function's first instruction: where its body begins."""
+        if address in self._positions:
+            return self._positions[address]
+        function = self.function_at(address)
+        if function is None:
+            raise KeyError(address)
+        return self._positions[function.body]
+
+
+def describe_program(gdb: Gdb) -> ProgramMap:
+    with Path(gdb.program).open("rb") as file:
+        relocated = file.read(ELF_TYPE_OFFSET + 1)[ELF_TYPE_OFFSET] == ELF_TYPE_SHARED
+    listing = gdb.command("-symbol-info-variables")["symbols"].get("debug", [])
+    names = sorted({symbol["name"] for file in listing for symbol in file["symbols"]})
+    answer = gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})
+    statements = [Statement(address, file, line) for address, file, line in answer["lines"] if line]
+    functions = tuple(
+        function
+        for row in sorted(answer["functions"], key=lambda row: int(row[1]))
+        if (function := make_function(row, statements)) is not None
+    )
+    if not any(function.name == "main" for function in functions):
+        raise Refusal(f"{gdb.program} has no debug information for main(): build all of it with -g.")
+    return ProgramMap(gdb.program, relocated, functions, tuple(answer["globals"]), answer["types"])
+
+
+def make_function(row: tuple[str, int, int, str, int], statements: list[Statement]) -> Function | None:
+    """None for a function whose whole code is one statement: there is no place in it behind the prologue."""
+    name, start, end, file, line = row
+    first = bisect_right(statements, start, key=lambda s: s.address)
+    last = bisect_right(statements, end - 1, key=lambda s: s.address)
+    rows = statements[first:last]
+    # A further row of the same line lies in the middle of a statement, where values may be in registers.
+    own = tuple(s for s, before in zip(rows, [None, *rows], strict=False) if before is None or s.line != before.line)
+    if not own:
+        return None
+    return Function(name, start, end, file, line, own[0].address, own)

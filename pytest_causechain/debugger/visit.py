@@ -1,0 +1,76 @@
+"""What gdb told of a stopped run: frames and variables by address, and the memory itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """`pending`: declared but not initialised yet. `depth` tells nested blocks of one function apart."""
+
+    name: str
+    line: int
+    depth: int
+    address: int
+    type: int
+    pending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VisitedFrame:
+    """`pc` is an address of the file for the program's own code."""
+
+    function: str
+    file: str | None
+    line: int
+    pc: int
+    sp: int
+    variables: tuple[Variable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    start: int
+    data: bytes
+    kind: Literal["image", "heap", "stack", "anonymous"]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Frames innermost first. `base` is where the program was loaded, `types` the table all numbers refer to;
+    `stdin_position` counts what the program itself has taken from its input, None when it has none."""
+
+    base: int
+    frames: tuple[VisitedFrame, ...]
+    regions: tuple[Region, ...]
+    types: list[dict[str, Any]]
+    stdin_position: int | None
+    arguments_start: int
+
+
+def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]]) -> Visit:
+    frames = tuple(
+        VisitedFrame(
+            frame["function"],
+            frame["file"],
+            frame["line"],
+            frame["pc"],
+            frame["sp"],
+            tuple(
+                Variable(v["name"], v["line"], v["depth"], v["address"], v["type"], v["pending"])
+                for v in frame["variables"]
+                if v["address"] is not None
+            ),
+        )
+        for frame in answer["frames"]
+    )
+    regions = tuple(
+        Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
+    )
+    return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"])

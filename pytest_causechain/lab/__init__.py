@@ -1,0 +1,1 @@
+"""Runs experiments: a configuration in, an observation out."""
