@@ -1,0 +1,1 @@
+"""Turns two traces into matched moments."""
