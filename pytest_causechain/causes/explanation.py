@@ -1,0 +1,185 @@
+"""Turns what the search found into the links, transitions and suspects of a Chain."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Sequence
+
+from pytest_causechain.causes.inquiry import Isolated
+from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.lab.laboratory import Event
+from pytest_causechain.model.chain import Breakpoint, Cause, Failure, Link, Place, Rule, Suspect, Transition, When
+from pytest_causechain.model.moment import Moment, Stop
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.moments.timeline import Timeline
+from pytest_causechain.search.cts import TransitionSearch
+
+# As much of an output as fits on a line of the report.
+OUTPUT_SHOWN = 200
+
+
+class Explanation:
+    def __init__(
+        self,
+        program: ProgramMap,
+        timeline: Timeline,
+        search: TransitionSearch[Moment, Isolated],
+        unshown: Collection[Moment],
+        is_crash: bool,
+    ) -> None:
+        """`unshown` are the links of which it was not shown that the one before leads to them."""
+        self._program, self._timeline, self._search = program, timeline, search
+        self._unshown, self._is_crash = unshown, is_crash
+        self._before = {t.after: t.before for t in search.transitions()}
+
+    def links(self) -> tuple[Link, ...]:
+        """A value handed on under its name, as an argument, is no news to a reader: one link."""
+        return tuple(self._link(moment, cause) for moment, cause in told_links(self._search))
+
+    def _link(self, moment: Moment, cause: Isolated) -> Link:
+        before = self._before.get(moment)
+        made_by = self._only_statement(before, moment) if before is not None else None
+        return Link(
+            moment=self._when(moment),
+            causes=make_causes(cause),
+            differences=cause.differences,
+            experiments=cause.tally,
+            confirmed=cause.confirmed,
+            made_by=made_by,
+            follows=moment not in self._unshown,
+        )
+
+    def _when(self, moment: Moment) -> When:
+        position = moment.position
+        return When(
+            function=position.function,
+            file=position.file,
+            line=position.line,
+            visit=moment.visit,
+            event=moment.event,
+            backtrace=moment.backtrace,
+            is_entry=moment.is_entry,
+            calls=self._timeline.called_at(moment),
+            stops=tuple(self._breakpoint(stop) for stop in moment.passing),
+        )
+
+    def _breakpoint(self, stop: Stop) -> Breakpoint:
+        function = self._program.function_at(stop.address)
+        assert function is not None  # stops are made at the program's own statements
+        return Breakpoint(function.name, function.file, stop.address - function.address, stop.visit)
+
+    def _only_statement(self, before: Moment, after: Moment) -> Place | None:
+        """The one statement that both runs completed between two moments, and nothing else: the one executed,
+        or the one that a function now left was called from."""
+        executed = self._timeline.executed(before, after)
+        if executed is None:
+            return None
+        left = len(before.backtrace) - len(after.backtrace)
+        if left > 0:
+            own = [self._program.function_at(e.address) for events in executed for e in statements(events)]
+            if any(function is None or function.name == after.position.function for function in own):
+                return None
+            return self._search.known[before].stack[left]
+        if any(len(statements(events)) != 1 for events in executed):
+            return None
+        position = self._program.position(statements(executed[1])[0].address)
+        return Place(position.file, position.line, position.function)
+
+    def transitions(self) -> tuple[Transition, ...]:
+        return tuple(
+            self._transition(t.before, t.after)
+            for t in self._search.transitions()
+            if not self._is_same_to_reader(t.before, t.after)
+        )
+
+    def _is_same_to_reader(self, before: Moment, after: Moment) -> bool:
+        known = self._search.known
+        return same_to_reader(make_causes(known[before]), make_causes(known[after]))
+
+    def _transition(self, before: Moment, after: Moment) -> Transition:
+        here = self._only_statement(before, after)
+        start, end = before.position, after.position
+        known = self._search.known
+        return Transition(
+            from_=tuple(delta.name for delta in known[before].deltas),
+            to=tuple(delta.name for delta in known[after].deltas),
+            file=here.file if here else end.file,
+            line=here.line if here else end.line,
+            function=(here.function if here else None) or end.function,
+            earliest=here or Place(start.file, start.line, start.function),
+            only_in_failing=self._only_in_failing(before, after),
+        )
+
+    def _only_in_failing(self, before: Moment, after: Moment) -> tuple[str, ...]:
+        executed = self._timeline.executed(before, after)
+        if executed is None:
+            return ()
+        passing, failing = ({self._program.position(e.address) for e in statements(events)} for events in executed)
+        alone = sorted({(p.file, p.line) for p in failing} - {(p.file, p.line) for p in passing})
+        return tuple(f"{file}:{line}" for file, line in alone)
+
+    def suspects(self) -> tuple[Suspect, ...]:
+        """The lines of the transitions: first those where a new value comes about, then those that hand one on.
+
+        In time order, since what comes first is the origin of the rest; after a crash the other way round, since
+        programs crash soon after something went wrong."""
+        ordered = [t for t in self._search.transitions() if not self._is_same_to_reader(t.before, t.after)]
+        if self._is_crash:
+            ordered.reverse()
+        known = self._search.known
+        ordered.sort(key=lambda t: hands_on(known[t.before], known[t.after]))
+        suspects: list[Suspect] = []
+        for transition in (self._transition(t.before, t.after) for t in ordered):
+            where = (transition.file, transition.line)
+            if where not in [(s.file, s.line) for s in suspects]:
+                why = f"here the cause moves from {', '.join(transition.from_)} to {', '.join(transition.to)}"
+                suspects.append(Suspect(len(suspects) + 1, *where, transition.function, why))
+        return tuple(suspects)
+
+
+def hands_on(before: Isolated, after: Isolated) -> bool:
+    """Whether the failing run's new value is only a copy of the old one, perhaps converted from text."""
+    values = {value.strip('"').removesuffix("\\n") for value in before.values}
+    return all(value.strip('"').removesuffix("\\n") in values for value in after.values)
+
+
+def statements(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if not event.return_address]
+
+
+def told_links(search: TransitionSearch[Moment, Isolated]) -> list[tuple[Moment, Isolated]]:
+    """A value handed on under its own name, as an argument, is no news to a reader: one link."""
+    told: list[tuple[Moment, Isolated]] = []
+    for moment, cause in search.links():
+        if not told or not same_to_reader(make_causes(told[-1][1]), make_causes(cause)):
+            told.append((moment, cause))
+    return told
+
+
+def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
+    return [(c.variable, c.passing, c.failing) for c in one] == [(c.variable, c.passing, c.failing) for c in other]
+
+
+def make_causes(cause: Isolated) -> tuple[Cause, ...]:
+    return tuple(Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment) for d in cause.deltas)
+
+
+def describe_failure(observation: Observation, rule: Rule | None) -> Failure:
+    return Failure(observation.ending, f"the program {describe_outcome(observation, rule)}", observation.backtrace)
+
+
+def describe_outcome(observation: Observation, rule: Rule | None) -> str:
+    """How a run ended: `printed "0 11"`, `exited with status 3`, `was killed by SIGSEGV in next()`."""
+    if observation.ending == "timeout":
+        return "did not end in time"
+    if observation.ending == "signal":
+        try:
+            name = signal.Signals(observation.code).name
+        except ValueError:
+            name = f"signal {observation.code}"
+        own = next((f.function for f in observation.backtrace if f.file is not None), None)
+        return f"was killed by {name}" + (f" in {own}()" if own else "")
+    text = observation.stdout.decode("utf-8", "surrogateescape").strip()
+    if not text or (rule is not None and rule.kind == "exit"):
+        return f"exited with status {observation.code}"
+    return f'printed "{text[:OUTPUT_SHOWN]}"'

@@ -1,0 +1,209 @@
+"""Answers what the search over time asks: which variables cause the failure at this moment?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_causechain.lab.laboratory import Lab, Side
+from pytest_causechain.model.chain import Place, Tally
+from pytest_causechain.model.moment import Moment
+from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.model.verdict import Oracle
+from pytest_causechain.moments.timeline import Timeline
+from pytest_causechain.search.cache import Outcomes
+from pytest_causechain.search.dd import isolate_difference
+from pytest_causechain.states.deltas import Comparison, Delta, compare_states
+from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.matching import match_states
+from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
+
+Configuration = frozenset[int]
+NOTHING: Configuration = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Isolated:
+    """A cause at a moment: the deltas that decide, out of `differences`, and what it took to find them."""
+
+    deltas: tuple[Delta, ...]
+    differences: int
+    tally: Tally
+    confirmed: Literal["both", "passing", "context"]
+    # Where the calls on the failing run's stack stand, innermost first.
+    stack: tuple[Place, ...]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(delta.key for delta in self.deltas)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return tuple(delta.failing for delta in self.deltas)
+
+
+class Comparable:
+    """One moment at which both states have been captured, and the experiments made there.
+
+    A configuration is a set of numbers of deltas."""
+
+    def __init__(self, moment: Moment, comparison: Comparison, experiment: Callable[[Transfer], Outcome]) -> None:
+        self.moment = moment
+        self.comparison = comparison
+        self.deltas = comparison.deltas
+        self.everything: Configuration = frozenset(range(len(self.deltas)))
+        self.outcomes = Outcomes[Configuration](lambda configuration: experiment(self.transfer(configuration)))
+
+    def transfer(self, configuration: Iterable[int]) -> Transfer:
+        return transfer_to_passing_run(self.comparison, [self.deltas[i] for i in sorted(configuration)])
+
+    def numbers(self, keys: frozenset[str]) -> Configuration:
+        return frozenset(i for i, delta in enumerate(self.deltas) if delta.key in keys)
+
+
+class Inquiry:
+    """Implements what `search.cts` asks of a laboratory."""
+
+    def __init__(
+        self, lab: Lab, timeline: Timeline, oracle: Oracle, stdin: dict[Side, bytes], progress: Callable[[str], None]
+    ) -> None:
+        self._lab, self._timeline, self._oracle, self._stdin = lab, timeline, oracle, stdin
+        self._progress = progress
+        self._comparable: dict[Moment, Comparable] = {}
+        self._extra = Outcomes[tuple[Moment, Transfer]](self._undo)
+        self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
+        self.capture_seconds = 0.0
+        self.experiment_seconds = 0.0
+        self.vertices = 0
+        self.most_deltas = 0
+
+    @property
+    def tally(self) -> Tally:
+        """All experiments made so far."""
+        tallies = [self._extra.tally, *(c.outcomes.tally for c in self._comparable.values())]
+        return Tally(
+            sum(t.pass_ for t in tallies),
+            sum(t.fail for t in tallies),
+            sum(t.unresolved for t in tallies),
+            sum(t.cached for t in tallies),
+        )
+
+    def variables(self, cause: Isolated) -> frozenset[str]:
+        """A cause that stays in its variables but takes on the value it ends with counts as another one."""
+        if self._last_values.get(cause.keys) == cause.values:
+            return cause.keys | {"with its last value"}
+        return cause.keys
+
+    def mind_last_values(self, causes: Iterable[Isolated]) -> None:
+        """Of causes in time order: from now on the moment is looked for at which each variable took on the last
+        value with which it is a cause. `p = p->next` makes p another p, and NULL the one that matters."""
+        self._last_values = {cause.keys: cause.values for cause in causes}
+
+    def isolate(self, moment: Moment, hints: Sequence[Isolated]) -> Isolated | None:
+        comparable = self._compare(moment)
+        if comparable is None or not self._check(comparable):
+            return None
+        before = comparable.outcomes.tally
+        for hint in hints:
+            numbers = comparable.numbers(hint.keys)
+            if numbers and len(numbers) == len(hint.deltas) and comparable.outcomes(numbers) is Outcome.FAIL:
+                isolation = isolate_difference(sorted(numbers), comparable.outcomes)
+                return self._confirm(comparable, isolation.difference, before)
+        isolation = isolate_difference(range(len(comparable.deltas)), comparable.outcomes)
+        return self._confirm(comparable, isolation.difference, before)
+
+    def isolate_for(self, moment: Moment, later: tuple[Moment, Isolated]) -> Isolated | None:
+        comparable = self._compare(moment)
+        if comparable is None:
+            return None
+        before = comparable.outcomes.tally
+        outcomes = Outcomes[Configuration](lambda c: self._lead(comparable, c, later))
+        if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.everything) is not Outcome.FAIL:
+            return None
+        isolation = isolate_difference(range(len(comparable.deltas)), outcomes)
+        if comparable.outcomes(frozenset(isolation.difference)) is not Outcome.FAIL:
+            return None
+        return self._confirm(comparable, isolation.difference, before)
+
+    def causes(self, earlier: tuple[Moment, Isolated], later: tuple[Moment, Isolated]) -> bool:
+        if self.variables(earlier[1]) == self.variables(later[1]):
+            return True  # no transition: nothing is said about this pair
+        return self.leads_to(earlier, later)
+
+    def leads_to(self, earlier: tuple[Moment, Isolated], later: tuple[Moment, Isolated]) -> bool:
+        """Whether the earlier cause alone, in the passing run, makes the later one appear."""
+        comparable = self._comparable[earlier[0]]
+        numbers = comparable.numbers(earlier[1].keys)
+        return self._lead(comparable, numbers, later) is Outcome.FAIL
+
+    def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
+        """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values.
+
+        What the run reads later from its input is not looked at: an input cause is there from the start."""
+        moment, cause = later
+        keys = frozenset(delta.key for delta in cause.deltas if delta.edit is None)
+        if not keys:
+            return Outcome.FAIL if configuration else Outcome.PASS
+        route = self._timeline.route(comparable.moment, moment)
+        if route is None:
+            return Outcome.UNRESOLVED
+        visit = self._lab.visit("passing", comparable.moment.passing, comparable.transfer(configuration), route)
+        failing = self._comparable[moment].comparison.matching.failing
+        if visit is None or [f.function for f in visit.frames] != [f.function for f in failing.visit.frames]:
+            return Outcome.UNRESOLVED
+        there = match_states(MemoryGraph(visit, self._lab.program), failing)
+        differing = {delta.key for delta in compare_states(there, b"", b"").deltas}
+        return Outcome.PASS if keys & differing else Outcome.FAIL
+
+    def _check(self, comparable: Comparable) -> bool:
+        """The self-check: no delta must PASS, all must FAIL."""
+        return (
+            bool(comparable.deltas)
+            and comparable.outcomes(NOTHING) is Outcome.PASS
+            and comparable.outcomes(comparable.everything) is Outcome.FAIL
+        )
+
+    def _confirm(self, comparable: Comparable, difference: tuple[int, ...], before: Tally) -> Isolated:
+        deltas = tuple(comparable.deltas[i] for i in difference)
+        confirmed: Literal["both", "passing", "context"] = "context"
+        if comparable.outcomes(frozenset(difference)) is Outcome.FAIL:
+            confirmed = "passing"
+            undo = transfer_to_failing_run(comparable.comparison, deltas)
+            if self._extra((comparable.moment, undo)) is Outcome.PASS:
+                confirmed = "both"
+        frames = comparable.comparison.matching.failing.visit.frames
+        stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in frames)
+        return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
+
+    def _undo(self, undo: tuple[Moment, Transfer]) -> Outcome:
+        return self._judge("failing", undo[0], undo[1])
+
+    def _judge(self, side: Side, moment: Moment, transfer: Transfer) -> Outcome:
+        begin = time.monotonic()
+        observation = self._lab.experiment(side, moment.passing if side == "passing" else moment.failing, transfer)
+        self.experiment_seconds += time.monotonic() - begin
+        self._progress(f"{self.tally.total + 1} experiments, now at {moment.position.function}()")
+        return self._oracle.judge(observation)
+
+    def _compare(self, moment: Moment) -> Comparable | None:
+        """None when the moment is not reached again, or the calls on the stack differ."""
+        if moment not in self._comparable:
+            begin = time.monotonic()
+            passing = self._lab.visit("passing", moment.passing)
+            failing = self._lab.visit("failing", moment.failing)
+            if passing is None or failing is None:
+                return None
+            if [f.function for f in passing.frames] != [f.function for f in failing.frames]:
+                return None
+            graphs = (MemoryGraph(passing, self._lab.program), MemoryGraph(failing, self._lab.program))
+            comparison = compare_states(match_states(*graphs), self._stdin["passing"], self._stdin["failing"])
+            self.capture_seconds += time.monotonic() - begin
+            self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
+            self.most_deltas = max(self.most_deltas, len(comparison.deltas))
+            self._comparable[moment] = Comparable(
+                moment, comparison, lambda transfer: self._judge("passing", moment, transfer)
+            )
+        return self._comparable[moment]

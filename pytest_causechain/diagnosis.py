@@ -1,0 +1,239 @@
+"""A pair of runs becomes a chain: the whole method, one step after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from pytest_causechain.causes.explanation import Explanation, describe_failure, describe_outcome, told_links
+from pytest_causechain.causes.inquiry import Inquiry, Isolated
+from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.lab.gdb_lab import GdbLab
+from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Rule, Seconds, Statistics
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.moment import Moment
+from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.verdict import Oracle
+from pytest_causechain.moments.timeline import Timeline
+from pytest_causechain.search.cts import TransitionSearch
+from pytest_causechain.settings import Settings
+
+# The original runs are repeated this often before anything is concluded from them.
+REPETITIONS = 3
+# An altered run may take longer than the original ones, but not without end.
+PATIENCE, LEAST_SECONDS = 10, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The two runs to be compared, with the tests they belong to and how the neighbour was chosen."""
+
+    passing: Command
+    failing: Command
+    passing_test: str = "passing"
+    failing_test: str = "failing"
+    distance: float | None = None
+    why: str | None = None
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a diagnosis, with what was known by then."""
+
+    def __init__(self, chain: Chain) -> None:
+        super().__init__()
+        self.chain = chain
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """An oracle from a plain function."""
+
+    judge: Callable[[Observation], Outcome]
+    rule: Rule = field(default_factory=lambda: Rule("user", "the given function says so"))
+
+
+LearnOracle = Callable[[Observation, Observation], Oracle]
+Progress = Callable[[str], None]
+
+
+def diagnose(
+    passing: Command,
+    failing: Command,
+    judge: Callable[[Observation], Outcome],
+    settings: Settings | None = None,
+) -> Chain:
+    """The same engine without pytest."""
+    return diagnose_pair(Pair(passing, failing), lambda _passing, _failing: Judge(judge), settings or Settings())
+
+
+def diagnose_pair(
+    pair: Pair, learn_oracle: LearnOracle, settings: Settings, progress: Progress = lambda text: None
+) -> Chain:
+    """Never raises but Interrupted: a problem becomes the chain's reason, what is known by then stays in it."""
+    diagnosis = _Diagnosis(pair, learn_oracle, settings, progress)
+    try:
+        diagnosis.run()
+    except Refusal as refusal:
+        return diagnosis.chain(str(refusal))
+    except KeyboardInterrupt:
+        raise Interrupted(diagnosis.chain("interrupted.")) from None
+    return diagnosis.chain()
+
+
+class _Diagnosis:
+    """The steps in order, keeping what each found so that a chain can be made at any time."""
+
+    def __init__(self, pair: Pair, learn_oracle: LearnOracle, settings: Settings, progress: Progress) -> None:
+        self.pair, self.learn_oracle, self.progress = pair, learn_oracle, progress
+        self.begin = time.monotonic()
+        self.deadline = self.begin + settings.timeout_seconds
+        self.trace_seconds = 0.0
+        self.known = Chain(
+            pair.failing_test, "none", program=pair.failing.program, peer=Peer("neighbour", pair.passing_test)
+        )
+        self.program: ProgramMap | None = None
+        self.timeline: Timeline | None = None
+        self.inquiry: Inquiry | None = None
+        self.search: TransitionSearch[Moment, Isolated] | None = None
+        self.unshown: set[Moment] = set()
+
+    def run(self) -> None:
+        self.progress("starting gdb")
+        with GdbLab(self.pair.passing, self.pair.failing, self.deadline) as lab:
+            self.program = lab.program
+            oracle = self.repeat_runs(lab)
+            self.progress("tracing both runs")
+            begin = time.monotonic()
+            self.timeline = Timeline(lab)
+            self.trace_seconds += time.monotonic() - begin
+            stdin: dict[Side, bytes] = {"passing": self.pair.passing.stdin, "failing": self.pair.failing.stdin}
+            self.inquiry = Inquiry(lab, self.timeline, oracle, stdin, self.progress)
+            self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
+            self.search.add(self.timeline.calls)
+            self.find_transitions(self.inquiry, self.search)
+            self.open_windows(self.timeline, self.search)
+            self.find_transitions(self.inquiry, self.search)
+            self.verify_links(self.inquiry, self.search)
+
+    def repeat_runs(self, lab: GdbLab) -> Oracle:
+        """Both runs again, several times: the oracle must tell them apart each time."""
+        self.progress("repeating both runs")
+        begin = time.monotonic()
+        passing = lab.experiment("passing")
+        lab.run_seconds = max(LEAST_SECONDS, PATIENCE * (time.monotonic() - begin))
+        failing = lab.experiment("failing")
+        self.introduce(passing, failing, None)
+        oracle = self.learn_oracle(passing, failing)
+        self.introduce(passing, failing, oracle.rule)
+        again: tuple[tuple[Side, Outcome, Observation], ...] = (
+            ("passing", Outcome.PASS, passing),
+            ("failing", Outcome.FAIL, failing),
+        )
+        for side, expected, first in again:
+            outcomes = [oracle.judge(first)]
+            outcomes += (oracle.judge(lab.experiment(side)) for _ in range(REPETITIONS - 1))
+            if outcomes.count(expected) < REPETITIONS:
+                test = self.pair.passing_test if side == "passing" else self.pair.failing_test
+                raise Refusal(
+                    f"{test} is flaky: of {REPETITIONS} more runs of its program {outcomes.count(expected)} "
+                    f"{'passed' if side == 'passing' else 'failed'}; make it independent of time, addresses and "
+                    "chance first."
+                )
+        return oracle
+
+    def introduce(self, passing: Observation, failing: Observation, rule: Rule | None) -> None:
+        self.known = replace(
+            self.known,
+            passing=self.party("passing", passing, rule),
+            failing=self.party("failing", failing, rule),
+            failure=describe_failure(failing, rule),
+            oracle=rule,
+        )
+
+    def party(self, side: Side, observation: Observation, rule: Rule | None) -> Party:
+        command = self.pair.passing if side == "passing" else self.pair.failing
+        chosen = side == "passing"
+        return Party(
+            test=self.pair.passing_test if chosen else self.pair.failing_test,
+            argv=command.argv,
+            cwd=command.cwd,
+            stdin=command.stdin.decode("utf-8", "surrogateescape"),
+            outcome=describe_outcome(observation, rule),
+            distance=self.pair.distance if chosen else None,
+            why=self.pair.why if chosen else None,
+        )
+
+    def find_transitions(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
+        """Where the cause moves to other variables; then, where it takes on the values it ends with."""
+        search.run()
+        inquiry.mind_last_values(search.known[m] for m in sorted(search.known, key=lambda m: m.time))
+        search.run()
+
+    def verify_links(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
+        """Each link of the chain as it will be told must lead to the next."""
+        links = told_links(search)
+        self.unshown = {later[0] for _, later in pairwise(links)}
+        for earlier, later in pairwise(links):
+            if inquiry.leads_to(earlier, later):
+                self.unshown.discard(later[0])
+
+    def open_windows(self, timeline: Timeline, search: TransitionSearch[Moment, Isolated]) -> None:
+        """Statements where calls are too coarse: inside each transition, and behind the last known call."""
+        calls = [m for m in timeline.calls if m in search.known] or list(timeline.calls[:1])
+        windows: list[tuple[Moment, Moment | None]] = [(t.before, t.after) for t in search.transitions()]
+        windows += [(calls[-1], None)] if calls else []
+        for before, after in windows:
+            self.progress(f"tracing the statements of {before.position.function}()")
+            begin = time.monotonic()
+            search.add(timeline.window(before, after).moments)
+            self.trace_seconds += time.monotonic() - begin
+            search.run()
+
+    def chain(self, reason: str | None = None) -> Chain:
+        """What is known by now."""
+        known = replace(self.known, reason=reason, statistics=self.statistics())
+        if self.program is None or self.timeline is None or self.inquiry is None or self.search is None:
+            return known
+        is_crash = known.oracle is not None and known.oracle.kind == "crash"
+        explanation = Explanation(self.program, self.timeline, self.search, self.unshown, is_crash)
+        links = explanation.links()
+        if not links:
+            return replace(known, reason=reason or self.nothing_transferable(self.search))
+        return replace(
+            known,
+            status="partial" if reason else "complete",
+            chain=links,
+            transitions=explanation.transitions(),
+            suspects=explanation.suspects(),
+        )
+
+    def nothing_transferable(self, search: TransitionSearch[Moment, Isolated]) -> str:
+        if not search.refused:
+            return "the two runs have no call of a function in common; add a passing test nearer to the failing one."
+        return (
+            f"at none of {len(search.refused)} moments did the differences between the two runs, written into the "
+            "passing run, bring the failure about; add a passing test nearer to the failing one."
+        )
+
+    def statistics(self) -> Statistics:
+        seconds = Seconds(
+            trace=round(self.trace_seconds, 3),
+            capture=round(self.inquiry.capture_seconds, 3) if self.inquiry else 0.0,
+            experiments=round(self.inquiry.experiment_seconds, 3) if self.inquiry else 0.0,
+            total=round(time.monotonic() - self.begin, 3),
+        )
+        if self.inquiry is None or self.search is None or self.timeline is None:
+            return Statistics(seconds=seconds, lab=GdbLab.name)
+        transferable, refused = len(self.search.known), len(self.search.refused)
+        return Statistics(
+            experiments=self.inquiry.tally,
+            moments=Moments(self.timeline.matched, transferable + refused, transferable),
+            vertices=self.inquiry.vertices,
+            deltas=self.inquiry.most_deltas,
+            seconds=seconds,
+            lab=GdbLab.name,
+        )

@@ -1,0 +1,91 @@
+"""What the user can set, on the command line or in the ini file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`timeout_seconds` is for each failing test, `most_tests` how many of them are diagnosed."""
+
+    timeout_seconds: float = 60.0
+    most_tests: int = 10
+    directory: Path = Path(".causechain")
+    neighbour: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    name: str
+    kind: type
+    metavar: str
+    help: str
+
+
+DEFAULTS = Settings()
+OPTIONS = (
+    _Option(
+        "timeout",
+        float,
+        "SECONDS",
+        f"time for the diagnosis of each failing test (default {DEFAULTS.timeout_seconds:g})",
+    ),
+    _Option("max", int, "N", f"failing tests to diagnose (default {DEFAULTS.most_tests})"),
+    _Option("dir", str, "DIR", f"directory for chains and gdb scripts (default {DEFAULTS.directory} in rootdir)"),
+    _Option("neighbour", str, "NODEID", "the passing test to compare with (default: the nearest one)"),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("cause-chain", "cause-effect chains of failing native programs")
+    group.addoption(
+        "--cause-chain",
+        action="store_true",
+        default=None,
+        help="find out by experiments why a native program fails its test, and say so in the failure report",
+    )
+    parser.addini("cause_chain", "same as --cause-chain", type="bool", default=False)
+    for option in OPTIONS:
+        group.addoption(
+            f"--cause-chain-{option.name}", type=option.kind, metavar=option.metavar, default=None, help=option.help
+        )
+        parser.addini(f"cause_chain_{option.name}", f"same as --cause-chain-{option.name}", default=None)
+
+
+def is_wanted(config: pytest.Config) -> bool:
+    given = config.getoption("cause_chain")
+    return bool(config.getini("cause_chain") if given is None else given)
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """UsageError of pytest for what cannot be understood."""
+    values = {option.name: _read(config, option) for option in OPTIONS}
+    return Settings(
+        timeout_seconds=DEFAULTS.timeout_seconds if values["timeout"] is None else values["timeout"],
+        most_tests=DEFAULTS.most_tests if values["max"] is None else values["max"],
+        directory=config.rootpath / (values["dir"] or DEFAULTS.directory),
+        neighbour=values["neighbour"],
+    )
+
+
+def _read(config: pytest.Config, option: _Option) -> Any:
+    import pytest
+
+    value = config.getoption(f"cause_chain_{option.name}")
+    if value is None:
+        value = config.getini(f"cause_chain_{option.name}") or None
+    if value is None:
+        return None
+    try:
+        converted = option.kind(value)
+    except ValueError:
+        raise pytest.UsageError(f"cause_chain_{option.name} must be a number, not {value!r}.") from None
+    if option.kind is not str and converted <= 0:
+        raise pytest.UsageError(f"--cause-chain-{option.name} must be greater than 0, not {value}.")
+    return converted
