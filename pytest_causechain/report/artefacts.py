@@ -1,0 +1,123 @@
+"""Turns chains into files: chain.json and the gdb scripts of each test, and the index of the session.
+
+Runs can hold private data, so files and directories are the user's alone; and no reader ever sees half a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pytest_causechain.model.chain import Chain
+from pytest_causechain.model.codec import encode
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.report.gdb_script import render_gdb_script
+
+SCHEMA = "causechain/1"
+INDEX_SCHEMA = "causechain-index/1"
+# With the directory's own name, `gdb -x` and the script's name this fits into a line of 80 columns.
+SLUG_LIMIT = 44
+
+# What a session writes into a test's directory; anything else there is the user's.
+_OURS = re.compile(r"chain\.json|chain\.html|\d+\.gdb|passing\.stdin|\.causechain-\w+\.tmp")
+
+
+def slug(test: str) -> str:
+    """A directory name for a node id: readable, and different for different tests."""
+    safe = re.sub(r"[^A-Za-z0-9._]+", "-", _without_directories(test)).strip("-.")
+    if safe and safe == test and len(safe) <= SLUG_LIMIT:
+        return safe
+    digest = hashlib.sha256(test.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{safe[: SLUG_LIMIT - len(digest) - 1].rstrip('-.')}-{digest}".lstrip("-")
+
+
+def _without_directories(test: str) -> str:
+    # Only the file has directories: a parameter may contain slashes of its own.
+    file, separator, name = test.partition("::")
+    return file.rpartition("/")[2].removesuffix(".py") + separator + name
+
+
+def encode_chain(chain: Chain) -> dict[str, Any]:
+    """chain.json as data; `model.codec.decode(Chain, ...)` turns it back."""
+    return {"schema": SCHEMA, **encode(chain)}
+
+
+def write_artefacts(chain: Chain, directory: Path) -> Path:
+    """Write everything about one test, in place of what an earlier session wrote; the test's own directory."""
+    place = directory / slug(chain.test)
+    try:
+        _make_directory(directory)
+        place.mkdir(mode=0o700, exist_ok=True)
+        for old in place.iterdir():
+            if _OURS.fullmatch(old.name):
+                old.unlink()
+        stdin_path = None
+        if chain.chain and chain.passing is not None and chain.passing.stdin:
+            stdin_path = place / "passing.stdin"
+            _write_whole(stdin_path, chain.passing.stdin.encode("utf-8", "surrogateescape"))
+        for number, link in enumerate(chain.chain, start=1):
+            script = render_gdb_script(chain, link, stdin_path=str(stdin_path.absolute()) if stdin_path else None)
+            _write_whole(place / f"{number}.gdb", script.encode("utf-8", "surrogateescape"))
+        # Last, so that whoever finds a chain.json also finds the scripts that belong to it.
+        _write_json(place / "chain.json", encode_chain(chain))
+    except OSError as error:
+        raise _refuse(directory, error) from error
+    return place
+
+
+def write_index(chains: Iterable[Chain], directory: Path) -> Path:
+    """Write index.json, which lists the chains of the last session."""
+    path = directory / "index.json"
+    try:
+        _make_directory(directory)
+        _write_json(path, {"schema": INDEX_SCHEMA, "chains": [_list_chain(chain) for chain in chains]})
+    except OSError as error:
+        raise _refuse(directory, error) from error
+    return path
+
+
+def _list_chain(chain: Chain) -> dict[str, Any]:
+    first = min(chain.suspects, key=lambda suspect: suspect.rank, default=None)
+    return {
+        "test": chain.test,
+        "status": chain.status,
+        "reason": chain.reason,
+        "suspect": encode(first),
+        "path": f"{slug(chain.test)}/chain.json",
+    }
+
+
+def _make_directory(directory: Path) -> None:
+    """Make the directory, hidden from git. One that exists may be the user's sources: it is left as it is."""
+    if directory.is_dir():
+        return
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    _write_whole(directory / ".gitignore", b"# Made by pytest --cause-chain.\n*\n")
+
+
+def _write_json(path: Path, data: Any) -> None:
+    _write_whole(path, json.dumps(data, indent=2).encode("ascii") + b"\n")
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    # mkstemp's files are readable by the user alone.
+    handle, name = tempfile.mkstemp(prefix=".causechain-", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _refuse(directory: Path, error: OSError) -> Refusal:
+    why = error.strerror or type(error).__name__
+    return Refusal(f"The chain could not be written to {directory} ({why}): name another place by --cause-chain-dir.")

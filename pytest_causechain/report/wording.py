@@ -1,0 +1,148 @@
+"""Turns causes, values and command lines into words.
+
+Everything a program under test may have had a hand in passes through `printable`: it must never move the
+cursor, start a new line or change colours in somebody's terminal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import Literal
+
+from pytest_causechain.model.chain import Cause, Party
+
+# Two values of this length and their variable still fit into two lines of the report's text column.
+VALUE_LIMIT = 32
+NAME_LIMIT = 40
+# A cause of more variables is a list nobody reads; chain.json has all of them.
+NAMED_CAUSES = 3
+
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_NULL_POINTERS = frozenset({"NULL", "0x0", "0", "nullptr", "(nil)"})
+
+
+def printable(text: str) -> str:
+    """The text in printable ASCII; a byte that was no UTF-8 (a surrogate escape) appears as that byte."""
+    return "".join(c if " " <= c <= "~" else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: max(limit - 3, 0)] + "..."
+
+
+def shorten_pair(passing: str, failing: str, limit: int = VALUE_LIMIT) -> tuple[str, str]:
+    """Both values, printable and short; where only their far ends differ, the ends are kept."""
+    passing, failing = printable(passing), printable(failing)
+    pairs = zip(passing, failing, strict=False)
+    common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    if max(len(passing), len(failing)) > limit and common > limit // 2:
+        # Some characters before the first difference tell the reader where in the value it is.
+        passing, failing = ("..." + text[common - 8 :] for text in (passing, failing))
+    return shorten(passing, limit), shorten(failing, limit)
+
+
+def quote_argument(argument: str) -> str:
+    """The argument for a shell, in printable ASCII; bash's $'...' where plain quotes cannot say it."""
+    if printable(argument) == argument:
+        return shlex.quote(argument)
+    return "$'" + printable(argument.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+
+
+def describe_command(party: Party) -> str:
+    """The command line as typed by someone in the program's directory."""
+    program = PurePath(party.argv[0]).name if party.argv else ""
+    words = [quote_argument(word) for word in (program, *party.argv[1:])]
+    if party.stdin:
+        words += ["<<<", quote_argument(party.stdin.removesuffix("\n"))]
+    return " ".join(words)
+
+
+def name_test(test: str, beside: str) -> str:
+    """A short name for a test: without directories, and without its file when `beside` lives there too."""
+    file, _, name = test.partition("::")
+    if name and file == beside.partition("::")[0]:
+        return printable(name)
+    return printable("::".join(part for part in (file.rpartition("/")[2], name) if part))
+
+
+def describe_causes(causes: Sequence[Cause], verb: Literal["was", "became"], *, first: bool) -> str:
+    """What the variables were in the failing run and, in brackets, in the passing one.
+
+    The first link of a chain says that the brackets are about the passing run; the later ones rely on it.
+    """
+    named = [_describe_cause(cause, verb, first and index == 0) for index, cause in enumerate(causes[:NAMED_CAUSES])]
+    return _join(named, len(causes))
+
+
+def _describe_cause(cause: Cause, verb: Literal["was", "became"], first: bool) -> str:
+    variable = shorten(printable(cause.variable), NAME_LIMIT)
+    passing, failing = shorten_pair(cause.passing, cause.failing)
+    came = verb == "became"
+    if cause.kind == "delete" or not failing:
+        said = f"{variable} was removed" if came else f"{variable} was missing"
+    elif cause.kind == "create":
+        said = f"{variable} was added, with {failing}" if came else f"there was {variable}, with {failing}"
+    elif cause.kind == "repoint" and failing not in _NULL_POINTERS:
+        said = f"{variable} {'came to point' if came else 'pointed'} to {failing}"
+    elif cause.kind == "input":
+        said = f"the input {variable} was {failing}"
+    else:
+        said = f"{variable} {verb} {failing}"
+    instead = "none" if cause.kind == "create" or not passing else passing
+    return f"{said} ({instead} in the passing run)" if first else f"{said} ({instead})"
+
+
+def describe_change(causes: Sequence[Cause], towards: Literal["failing", "passing"]) -> str:
+    """What an experiment did to the variables: "a[2] = 0"."""
+    return _join([_describe_change(cause, towards) for cause in causes[:NAMED_CAUSES]], len(causes))
+
+
+def _describe_change(cause: Cause, towards: Literal["failing", "passing"]) -> str:
+    variable = shorten(printable(cause.variable), NAME_LIMIT)
+    value = shorten_pair(cause.passing, cause.failing)[0 if towards == "passing" else 1]
+    if cause.kind in ("create", "delete"):
+        return f"{variable} {'added' if (cause.kind == 'create') == (towards == 'failing') else 'removed'}"
+    if not value:
+        return f"{variable} removed"
+    if cause.kind == "repoint" and value not in _NULL_POINTERS:
+        return f"{variable} pointing to {value}"
+    return f"{variable} = {value}"
+
+
+def _join(named: Sequence[str], count: int) -> str:
+    if count > len(named):
+        return f"{', '.join(named)} and {count - len(named)} more"
+    return " and ".join(named)
+
+
+def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4) -> str:
+    """Source lines in a few words: "sample.c:50-52, sample.c:60 and 7 more lines"."""
+    ranges: list[tuple[str, int, int]] = []
+    for file, line in sorted(set(lines)):
+        if ranges and ranges[-1][0] == file and ranges[-1][2] == line - 1:
+            ranges[-1] = (file, ranges[-1][1], line)
+        else:
+            ranges.append((file, line, line))
+    named = [f"{file}:{low}" + (f"-{high}" if high > low else "") for file, low, high in ranges[:ranges_named]]
+    unnamed = sum(high - low + 1 for _, low, high in ranges[ranges_named:])
+    if unnamed:
+        return f"{', '.join(named)} and {count_of(unnamed, 'more line')}"
+    return ", ".join([*named[:-2], " and ".join(named[-2:])])
+
+
+def count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

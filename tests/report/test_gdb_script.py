@@ -1,0 +1,235 @@
+"""The scripts, read and run: a real gdb replays links of chains made by hand for a real program."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import chains
+import pytest
+
+from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Failure, Link, Party, Rule, Tally, When
+from pytest_causechain.model.command import Program
+from pytest_causechain.report.artefacts import write_artefacts
+from pytest_causechain.report.gdb_script import render_gdb_script
+
+MAIN_C = """\
+#include <stdio.h>
+
+int level = 1;
+int other(int number);
+
+static int work(int number)
+{
+    int result = number * 2;
+    return result;
+}
+
+int main(int argc, char *argv[])
+{
+    char line[80] = "";
+    int sum = 0;
+    int *where = &sum;
+    for (int i = 1; i < argc; i++) {
+        printf("<%s>", argv[i]);
+        sum += work(i);
+    }
+    fgets(line, sizeof line, stdin);
+    printf("[%s] sum %d other %d level %d\\n", line, sum, other(sum), level);
+    return *where == 6 ? 0 : 3;
+}
+"""
+
+OTHER_C = """\
+static int work(int number)
+{
+    int result = number + 100;
+    return result;
+}
+
+int other(int number)
+{
+    int kept = number;
+    return work(kept) - kept;
+}
+"""
+
+
+@functools.cache
+def find_line(program: Path, file: str, line: int) -> tuple[str, int]:
+    """The function of a line and the line's offset in it."""
+    said = subprocess.run(
+        ["gdb", "-nx", "-batch", "-ex", f"info line {file}:{line}", str(program)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found = re.search(r"starts at address \S+ <(\w+)\+(\d+)>", said)
+    assert found is not None, said
+    return found[1], int(found[2])
+
+
+@dataclass(frozen=True)
+class Built:
+    path: Path
+
+    def stop(self, file: str, line: int, visit: int = 1) -> Breakpoint:
+        function, offset = find_line(self.path, file, line)
+        return Breakpoint(function, file, offset, visit)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    place = tmp_path_factory.mktemp('it\'s a "program"')
+    (place / "main.c").write_text(MAIN_C)
+    (place / "other.c").write_text(OTHER_C)
+    subprocess.run(["cc", "-g", "-O0", "-o", "the program", "main.c", "other.c"], cwd=place, check=True)
+    return Built(place / "the program")
+
+
+def make_chain(
+    built: Built, stops: tuple[Breakpoint, ...], *causes: Cause, argv: tuple[str, ...] = ("a", "b"), stdin: str = ""
+) -> Chain:
+    moment = When("work", "main.c", 8, 1, 1, ("work", "main"), False, stops=stops)
+    party = Party("test_it.py::test_it", (str(built.path), *argv), str(built.path.parent), stdin, "exited with 0")
+    return Chain(
+        test="test_it.py::test_fails",
+        status="complete",
+        program=Program(str(built.path), "00"),
+        failing=party,
+        passing=party,
+        oracle=Rule("exit", "it exits with status 3"),
+        chain=(Link(moment, causes, 1, Tally(1, 1, 0), "passing"),),
+        failure=Failure("exit", "the program exited with status 3"),
+    )
+
+
+def set_to(variable: str, new: str, frame: int | None = 0, assignment: str | None = "") -> Cause:
+    if assignment == "":
+        assignment = f"{variable} = {new}"
+    return Cause(variable, "int", "?", new, "value", frame, assignment)
+
+
+def replay(chain: Chain, tmp_path: Path) -> str:
+    place = write_artefacts(chain, tmp_path / "out")
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch", "-x", str(place / "1.gdb")],
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        # Another shell than the user's: the script must not depend on bash.
+        env={"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "HOME": str(tmp_path)},
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class TestReplay:
+    def test_alters_a_local_at_the_chosen_visit(self, built: Built, tmp_path: Path) -> None:
+        stops = (built.stop("main.c", 9, visit=2),)
+        said = replay(make_chain(built, stops, set_to("result", "40")), tmp_path)
+        assert "<a><b>[] sum 42 other 100 level 1" in said
+        assert "exited with code 03" in said
+        assert "work (number=2) at main.c:9" in said
+        assert "causechain: result: 40 instead of ?" in said
+
+    def test_without_a_change_is_the_passing_run(self, built: Built, tmp_path: Path) -> None:
+        said = replay(make_chain(built, (built.stop("main.c", 9, visit=2),)), tmp_path)
+        assert "<a><b>[] sum 6 other 100 level 1" in said
+        assert "exited normally" in said
+
+    def test_alters_a_caller_and_a_global(self, built: Built, tmp_path: Path) -> None:
+        stops = (built.stop("main.c", 9),)
+        causes = (set_to("sum", "50", frame=1), set_to("level", "9;", frame=None))
+        assert "sum 56 other 100 level 9" in replay(make_chain(built, stops, *causes), tmp_path)
+
+    def test_makes_one_stop_after_the_other(self, built: Built, tmp_path: Path) -> None:
+        # Both files have a static function work; visits are counted from the stop before.
+        stops = (built.stop("main.c", 9), built.stop("main.c", 9), built.stop("other.c", 4))
+        said = replay(make_chain(built, stops, set_to("result", "7"), set_to("kept", "3", frame=1)), tmp_path)
+        assert "sum 6 other 4 level 1" in said
+
+    def test_finds_a_function_by_the_whole_path_of_its_file(self, built: Built, tmp_path: Path) -> None:
+        stop = built.stop("other.c", 4)
+        chain = make_chain(built, (replace(stop, file=str(built.path.parent / "other.c")),), set_to("result", "7"))
+        assert "sum 6 other 1 level 1" in replay(chain, tmp_path)
+
+    @pytest.mark.parametrize(
+        "argument", ["two words", "it's", '"', "$HOME `id`", "*", "", "-x", "a\nb", "caf\xe9\\n'\t%d", "\udcff", "#"]
+    )
+    def test_passes_arguments_unchanged(self, argument: str, built: Built, tmp_path: Path) -> None:
+        chain = make_chain(built, (built.stop("main.c", 9),), set_to("result", "40"), argv=(argument, "b"))
+        assert f"<{argument}><b>[] sum 44" in replay(chain, tmp_path)
+
+    def test_gives_the_passing_run_its_input(self, built: Built, tmp_path: Path) -> None:
+        chain = make_chain(built, (built.stop("main.c", 9),), set_to("result", "40"), argv=(), stdin="x")
+        chain = replace(chain, passing=replace(chain.passing, argv=("p", "1"), stdin="some 'input'\nmore"))
+        assert "<1>[some 'input'\n] sum 40" in replay(chain, tmp_path / "it's here")
+
+    def test_shows_where_a_crash_happens(self, built: Built, tmp_path: Path) -> None:
+        said = replay(make_chain(built, (built.stop("main.c", 9),), set_to("where", "0", frame=1)), tmp_path)
+        assert "SIGSEGV" in said
+        assert re.search(r"#0 .* in main .* at main.c:23", said)
+
+    def test_leaves_out_what_no_statement_does(self, built: Built, tmp_path: Path) -> None:
+        causes = (set_to("a \x1b[0m\nlist", "longer", assignment=None), set_to("sum", "50", frame=1))
+        said = replay(make_chain(built, (built.stop("main.c", 9),), *causes), tmp_path)
+        assert "left out, as no single statement does it: a \\x1b[0m\\nlist: longer instead of ?" in said
+        assert "sum 56" in said
+
+    def test_says_why_it_cannot_be_done(self, built: Built, tmp_path: Path) -> None:
+        assert "causechain: its moment has no place" in replay(make_chain(built, ()), tmp_path)
+
+
+class TestScript:
+    def test_tells_what_it_does(self) -> None:
+        script = render_gdb_script(chains.wrong_output, chains.wrong_output.chain[1])
+        comments = " ".join(line.removeprefix("# ") for line in script.splitlines() if line.startswith("#"))
+        assert "Replays link 2 of the cause-effect chain of tests/test_sample.py::test_sorts[two]" in comments
+        assert "the passing run, that of test_sorts[four]" in comments
+        assert "a[2] was 0 (7 in the passing run)" in comments
+        assert 'the passing run now fails as the failing one did: the program printed "0 11".' in comments
+
+    def test_promises_nothing_for_a_cause_in_context(self) -> None:
+        script = render_gdb_script(chains.exit_code, chains.exit_code.chain[0])
+        assert "the run may still pass" in " ".join(script.replace("#", "").split())
+
+    def test_of_hostile_content_has_no_line_of_its_making(self) -> None:
+        moment = chains.wrong_output.chain[0].moment
+        for link in chains.hostile.chain:
+            # With the passing run of another chain the script is complete, not just a refusal.
+            whole = replace(link, moment=moment)
+            chain = replace(chains.hostile, chain=(whole,), transitions=(), program=chains.wrong_output.program)
+            chain = replace(chain, passing=replace(chains.wrong_output.passing, argv=("x", chains.HOSTILE)))
+            script = render_gdb_script(chain, whole)
+            assert "\nstarti\n" in script
+            commands = {line.split()[0] for line in script.splitlines() if line.strip() and not line.startswith("#")}
+            assert commands <= {
+                *("set", "file", "starti", "tbreak", "continue", "echo", "frame", "if", "backtrace", "end")
+            }
+            assert "shell true" not in script
+            assert script.replace("\n", "").isascii()
+            assert script.replace("\n", "").isprintable()
+
+    @pytest.mark.parametrize("spoiled", ["program", "cwd", "function", "argument", "input", "unknown"])
+    def test_is_a_refusal_when_a_line_cannot_be_written(self, spoiled: str) -> None:
+        chain = chains.wrong_output
+        passing = chain.passing
+        assert passing is not None
+        link = chain.chain[1]
+        odd = replace(link, moment=replace(link.moment, stops=(Breakpoint("f\nshell true", "a.c", 0, 1),)))
+        spoil = {
+            "program": replace(chain, program=Program("/a\nshell true", "00")),
+            "cwd": replace(chain, passing=replace(passing, cwd="/a\nshell true")),
+            "function": replace(chain, chain=(odd,)),
+            "argument": replace(chain, passing=replace(passing, argv=("x", "a\n"))),
+            "input": replace(chain, passing=replace(passing, stdin="1")),
+            "unknown": replace(chain, passing=None),
+        }
+        script = render_gdb_script(spoil[spoiled], odd if spoiled == "function" else link)
+        assert "cannot be replayed by a script" in script
+        assert [line.split()[0] for line in script.splitlines() if line and line[0] != "#"] == ["echo"]

@@ -1,0 +1,162 @@
+"""The section under a failing test, compared with gold files.
+
+After a wanted change of the text write the gold files anew and read them through:
+
+    CAUSECHAIN_GOLD=write python -m pytest tests/report/test_text.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import chains
+import pytest
+
+from pytest_causechain.model.chain import Chain, Suspect, Transition
+from pytest_causechain.report.artefacts import slug
+from pytest_causechain.report.text import render_text
+
+GOLD = Path(__file__).parent / "gold"
+ROOT = Path("/home/me/project")
+
+
+def render(chain: Chain, **more: object) -> str:
+    settings = {
+        "read_source": chains.read_sources,
+        "root": ROOT,
+        "artefacts": ROOT / ".causechain" / slug(chain.test),
+    }
+    return render_text(chain, **(settings | more))
+
+
+@pytest.mark.parametrize("name", chains.ALL)
+def test_says_what_the_gold_file_says(name: str) -> None:
+    gold = GOLD / f"{name}.txt"
+    text = render(chains.ALL[name]) + "\n"
+    if os.environ.get("CAUSECHAIN_GOLD") == "write":
+        gold.write_text(text, encoding="ascii")
+    assert text == gold.read_text(encoding="ascii")
+
+
+def test_every_gold_file_has_its_chain() -> None:
+    assert {path.stem for path in GOLD.glob("*.txt")} == set(chains.ALL)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", chains.ALL)
+def test_is_printable_ascii_within_the_width(name: str, width: int) -> None:
+    lines = render(chains.ALL[name], width=width).split("\n")
+    assert [line for line in lines if len(line) > width] == []
+    assert [line for line in lines if not line.isascii() or (line and not line.isprintable())] == []
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("name", sorted(set(chains.ALL) - {"hostile"}))
+def test_fits_on_a_screen(name: str) -> None:
+    assert len(render(chains.ALL[name]).split("\n")) <= 25
+
+
+@pytest.mark.parametrize("name", chains.ALL)
+def test_works_without_sources_and_artefacts(name: str) -> None:
+    text = render_text(chains.ALL[name], root=ROOT)
+    assert "Replay" not in text
+    assert " | " not in text
+
+
+def test_says_the_reason_when_nothing_else_is_known() -> None:
+    assert render_text(Chain("t", "none")) == "No cause-effect chain: the reason is not known."
+    assert render_text(Chain("t", "partial", "Ctrl-C was pressed")).startswith("Incomplete: Ctrl-C was pressed.\n")
+
+
+class TestPlace:
+    def test_of_a_call_without_transition_is_the_called_function(self) -> None:
+        text = render(replace(chains.wrong_output, transitions=(), suspects=()))
+        assert "sample.c:20  shell_sort   so, at the call of shell_sort, a[2] was 0 (7)" in text
+
+    def test_of_files_with_one_name_shows_their_directories(self) -> None:
+        first, second, *_ = chains.wrong_output.chain
+        elsewhere = replace(second, moment=replace(second.moment, file="/home/me/project/lib/sample.c"))
+        text = render(replace(chains.wrong_output, chain=(first, elsewhere), transitions=(), suspects=()))
+        assert "src/sample.c:43" in text
+        assert "lib/sample.c:20" in text
+
+
+class TestSuspect:
+    def test_is_the_one_of_rank_1_wherever_it_stands(self) -> None:
+        text = render(replace(chains.wrong_output, suspects=chains.wrong_output.suspects[::-1]))
+        assert text == render(chains.wrong_output)
+
+    def test_is_shown_with_the_real_file_by_default(self, tmp_path: Path) -> None:
+        (tmp_path / "a.c").write_bytes(b"int x;\n\tx = '\xff\x1b';\n")
+        suspect = Suspect(1, "a.c", 2, "f", "it is odd")
+        text = render_text(replace(chains.wrong_output, suspects=(suspect,)), root=tmp_path)
+        assert "    1 | int x;\n  > 2 |     x = '\\xff\\x1b';\n" in text
+
+    def test_beyond_the_end_of_its_file_is_not_shown(self) -> None:
+        suspect = Suspect(1, chains.SAMPLE, 1000, "f", "it is odd")
+        assert " | " not in render(replace(chains.wrong_output, suspects=(suspect,)))
+
+    def test_is_pointed_at_from_the_link_whose_interval_holds_it(self) -> None:
+        suspect = Suspect(1, chains.SAMPLE, 44, "main", "the interval begins there")
+        assert "<- look first at sample.c:44" in render(replace(chains.gap, suspects=(suspect,)))
+
+
+class TestGap:
+    def test_is_not_told_when_the_transition_is_one_statement(self) -> None:
+        assert "between" not in render(chains.wrong_output)
+
+    def test_lines_of_the_failing_run_alone_are_told_without_an_interval(self) -> None:
+        transition = chains.wrong_output.transitions[0]
+        alone = replace(transition, only_in_failing=(f"{chains.SAMPLE}:50", f"{chains.SAMPLE}:51"))
+        text = " ".join(render(_with_transition(alone)).split())
+        assert "(the failing run alone executes sample.c:50-51)" in text
+
+    def test_many_lines_are_counted(self) -> None:
+        lines = tuple(f"{chains.SAMPLE}:{line}" for line in range(0, 40, 4))
+        transition = replace(chains.wrong_output.transitions[0], only_in_failing=lines)
+        text = " ".join(render(_with_transition(transition)).split())
+        assert "sample.c:0, sample.c:4, sample.c:8, sample.c:12 and 6 more lines" in text
+
+
+def _with_transition(transition: Transition) -> Chain:
+    return replace(chains.wrong_output, transitions=(transition, *chains.wrong_output.transitions[1:]))
+
+
+class TestProof:
+    def test_in_context_counts_the_other_differences(self) -> None:
+        first, second, *rest = chains.wrong_output.chain
+        chain = replace(chains.wrong_output, chain=(first, replace(second, confirmed="context"), *rest))
+        text = " ".join(render(chain).split())
+        assert (
+            "Proof: with a[2] = 0 at sample.c:48, together with up to 11 other transferred differences, "
+            "the passing run fails too." in text
+        )
+        assert "the failing run passes" not in text
+
+    def test_of_the_passing_run_says_nothing_of_the_failing_one(self) -> None:
+        assert "Proof: with only step = 0 at loop.c:9 the passing run fails too.\n" in render(chains.hang)
+
+    def test_is_never_called_a_defect(self) -> None:
+        for chain in chains.ALL.values():
+            assert "the bug" not in render(chain)
+            assert "defect" not in render(chain)
+
+
+class TestReplay:
+    def test_is_left_out_for_a_link_without_stops(self) -> None:
+        bare = tuple(replace(link, moment=replace(link.moment, stops=())) for link in chains.wrong_output.chain)
+        assert "Replay" not in render(replace(chains.wrong_output, chain=bare))
+
+    def test_stands_beside_the_figures_when_there_is_room(self) -> None:
+        assert "in 0.4 s.   Replay: gdb -x out/2.gdb" in render(chains.wrong_output, artefacts=ROOT / "out", width=120)
+
+    @pytest.mark.parametrize("directory", ["d" * 200, "with space " * 20, "\\" * 200, "it's $HOME " * 20])
+    def test_can_be_pasted_however_long_it_is(self, directory: str) -> None:
+        text = render(chains.wrong_output, artefacts=ROOT / directory)
+        command = text.partition("Replay: gdb -x ")[2]
+        assert max(map(len, text.split("\n"))) <= 80
+        heard = subprocess.run(["sh", "-c", f"printf %s {command}"], capture_output=True, text=True, check=True)
+        assert heard.stdout == f"{directory}/2.gdb"

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from chains import party
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_causechain.model.chain import Cause, Party
+from pytest_causechain.report.wording import (
+    describe_causes,
+    describe_change,
+    describe_command,
+    describe_lines,
+    name_test,
+    printable,
+    quote_argument,
+    shorten_pair,
+)
+
+
+@given(st.text(st.characters()))
+def test_printable_lets_nothing_through_that_a_terminal_obeys(text: str) -> None:
+    shown = printable(text)
+    assert shown.isascii()
+    assert shown.isprintable()
+
+
+def test_printable_shows_bytes_that_are_no_text() -> None:
+    assert printable(b"\xff\xc3\xa9\x1b".decode("utf-8", "surrogateescape")) == "\\xff\\u00e9\\x1b"
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"], max_codepoint=0x7F), max_size=20))
+def test_bash_reads_a_quoted_argument_as_it_was(argument: str) -> None:
+    command = f"printf %s {quote_argument(argument)}"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, check=True).stdout == argument.encode()
+
+
+def test_command_names_the_program_without_its_directory_and_tells_its_input() -> None:
+    one = Party("t", ("/opt/x/sum up", "-n", "a b"), "/", "1 2\n3\n", "")
+    assert describe_command(one) == "'sum up' -n 'a b' <<< $'1 2\\n3'"
+    assert describe_command(party("t", "./sum 1", "")) == "sum 1"
+
+
+@pytest.mark.parametrize(
+    ("test", "name"),
+    [
+        ("a/test_x.py::test_one[1]", "test_one[1]"),
+        ("a/test_y.py::test_one[b/c]", "test_y.py::test_one[b/c]"),
+        ("a/test_x.py::TestA::test_one", "TestA::test_one"),
+        ("odd", "odd"),
+    ],
+)
+def test_names_a_test_as_short_as_it_stays_clear(test: str, name: str) -> None:
+    assert name_test(test, beside="a/test_x.py::test_fails") == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "passing", "failing", "was", "became", "done", "undone"),
+    [
+        ("value", "7", "0", "x was 0 (7)", "x became 0 (7)", "x = 0", "x = 7"),
+        ("repoint", "&a", "NULL", "x was NULL (&a)", "x became NULL (&a)", "x = NULL", "x pointing to &a"),
+        ("repoint", "&a", "&b", "x pointed to &b (&a)", "x came to point to &b (&a)", "x pointing to &b", None),
+        ("create", "", "{1}", "there was x, with {1} (none)", "x was added, with {1} (none)", "x added", "x removed"),
+        ("delete", "{1}", "", "x was missing ({1})", "x was removed ({1})", "x removed", "x added"),
+        ("input", "", '"b"', 'the input x was "b" (none)', None, 'x = "b"', "x removed"),
+        ("input", '"a"', "", 'x was missing ("a")', None, "x removed", 'x = "a"'),
+    ],
+)
+def test_each_kind_of_cause_has_its_words(
+    kind: str, passing: str, failing: str, was: str, became: str | None, done: str, undone: str | None
+) -> None:
+    causes = (Cause("x", "int", passing, failing, kind),)
+    assert describe_causes(causes, "was", first=False) == was
+    if became is not None:
+        assert describe_causes(causes, "became", first=False) == became
+    assert describe_change(causes, "failing") == done
+    if undone is not None:
+        assert describe_change(causes, "passing") == undone
+
+
+def test_more_than_three_causes_are_counted() -> None:
+    causes = tuple(Cause(name, "int", "1", "2", "value") for name in "abcdefg")
+    assert describe_causes(causes[:3], "was", first=True) == (
+        "a was 2 (1 in the passing run) and b was 2 (1) and c was 2 (1)"
+    )
+    assert describe_causes(causes, "was", first=False) == "a was 2 (1), b was 2 (1), c was 2 (1) and 4 more"
+
+
+@given(st.text(min_size=1, max_size=200), st.text("ab", max_size=3), st.text("ab", max_size=3))
+def test_long_values_that_differ_look_different(common: str, one: str, other: str) -> None:
+    passing, failing = shorten_pair(common + one, common + other)
+    assert (passing == failing) == (one == other)
+    assert max(len(passing), len(failing)) <= 32
+
+
+def test_lines_are_joined_to_ranges() -> None:
+    assert describe_lines([("a.c", 3), ("a.c", 2), ("b.c", 4), ("a.c", 7), ("a.c", 2)]) == "a.c:2-3, a.c:7 and b.c:4"
+    assert describe_lines([("a.c", 3)]) == "a.c:3"
