@@ -1,0 +1,77 @@
+"""pytest's hooks and options. Without --cause-chain nothing of ours but this and settings.py is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_causechain.settings import add_options, is_wanted, read_settings
+
+if TYPE_CHECKING:
+    from pytest_causechain.recording.recorder import Recorder
+
+MARKER = (
+    "cause_chain(program=None, fails_when=None, neighbour=None, skip=False): for pytest --cause-chain: the program "
+    "to look at when the test starts several, a function that tells from a finished run (returncode, stdout, stderr) "
+    "whether it shows the failure, the node id of the passing test to compare with, whether to leave this test alone."
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+    if not is_wanted(config):
+        return
+    from pytest_causechain.recording.recorder import Recorder
+
+    settings = read_settings(config)
+    config.pluginmanager.register(Recording(Recorder()), "causechain-recording")
+    if not hasattr(config, "workerinput"):
+        from pytest_causechain.session import SessionDiagnosis
+
+        config.pluginmanager.register(SessionDiagnosis(config, settings), "causechain-diagnosis")
+
+
+class Recording:
+    """Records what tests start, wherever they run: here, or in a worker of pytest-xdist."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._failed = self._skipped = False
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._failed = self._skipped = False
+        self._recorder.begin(item.nodeid)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        self._failed |= report.failed
+        self._skipped |= report.skipped
+        if report.when == "teardown":
+            from pytest_causechain.model.codec import encode
+            from pytest_causechain.model.recording import ATTRIBUTE
+
+            outcome = "failed" if self._failed else "skipped" if self._skipped else "passed"
+            recording = self._recorder.finish(outcome)  # type: ignore[arg-type]
+            if recording.runs or recording.refusals:
+                record = {"recording": encode(recording), "marker": read_marker(item)}
+                setattr(report, ATTRIBUTE, json.dumps(record))
+        return report
+
+
+def read_marker(item: pytest.Item) -> dict[str, Any]:
+    """What the controller must know of the marker; `fails_when` is asked for where the test is replayed."""
+    marker = item.get_closest_marker("cause_chain")
+    if marker is None:
+        return {}
+    known = {name: marker.kwargs.get(name) for name in ("program", "neighbour", "skip")}
+    return {name: value if isinstance(value, bool) else str(value) for name, value in known.items() if value}

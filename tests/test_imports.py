@@ -1,0 +1,189 @@
+"""Keeps the imports of the package pointing one way, and its plugin cheap to load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "pytest_causechain"
+ROOT = Path(__file__).parent.parent / PACKAGE
+
+# From the bottom to the top: each may import what stands in an earlier row, and parts of one row each other as long
+# as there is no circle.
+ROWS = (
+    ("model",),
+    ("debugger", "process"),
+    ("search", "report", "recording", "neighbours", "oracle", "moments", "states", "repairs", "lab"),
+    ("causes", "settings"),
+    ("diagnosis",),
+    ("hookspecs", "plugin", "session"),
+)
+HEIGHT = {part: height for height, row in enumerate(ROWS) for part in row}
+# The standard library, and the stubs that type checkers have of it.
+STANDARD = {*sys.stdlib_module_names, "_typeshed"}
+# These know the data types and nothing else, of ours or of others.
+PURE = ("model", "search", "report")
+# Runs in gdb's own Python, which has none of our packages.
+INSIDE_GDB = "debugger/agent.py"
+
+
+def read_imports(file: Path, root: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of each import; "pytest_causechain.model" for `from pytest_causechain import model`."""
+    package = (root.name, *file.relative_to(root).parent.parts)
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*above, *([node.module] if node.module else [])))
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def find_part(module: str, root: Path) -> str | None:
+    """The part of our package an import leads to; None for __init__.py and for what is not ours."""
+    names = module.split(".")
+    if names[0] != root.name or len(names) == 1:
+        return None
+    is_part = (root / names[1]).is_dir() or (root / f"{names[1]}.py").exists()
+    return names[1] if is_part else None
+
+
+def find_circle(edges: dict[str, set[str]]) -> list[str] | None:
+    """Parts that import each other in a circle, the first one again at the end."""
+
+    def walk(path: list[str]) -> list[str] | None:
+        for following in sorted(edges.get(path[-1], ())):
+            if following in path:
+                return [*path[path.index(following) :], following]
+            if circle := walk([*path, following]):
+                return circle
+        return None
+
+    return next((circle for part in sorted(edges) if (circle := walk([part]))), None)
+
+
+def find_fault(name: str, part: str, module: str, target: str | None) -> str | None:
+    """What is wrong with this import in the file `name` of `part`; `target` is the part of ours it leads to."""
+    outermost = module.split(".")[0]
+    is_foreign = outermost not in STANDARD and outermost != PACKAGE
+    if name == INSIDE_GDB:
+        return None if outermost in {*STANDARD, "gdb"} else f"{module} does not exist inside gdb"
+    if part in PURE and is_foreign:
+        return f"{part} must not import {module}, only the standard library"
+    if target is None or target == part:
+        return None
+    if part == "__init__":
+        return f"{PACKAGE} itself must not import {target}"
+    if part in PURE and target != "model":
+        return f"{part} must not import {target}, only model"
+    if HEIGHT.get(target, -1) > HEIGHT[part]:
+        return f"{part} must not import {target}, which stands above it"
+    return None
+
+
+def find_violations(root: Path) -> list[str]:
+    """One sentence for each import that points the wrong way."""
+    violations = []
+    edges: dict[str, set[str]] = {}
+    for file in sorted(root.rglob("*.py")):
+        name = file.relative_to(root).as_posix()
+        part = name.split("/")[0].removesuffix(".py")
+        if part != "__init__" and part not in HEIGHT:
+            violations.append(f"{name}: {part} has no place in the order of imports")
+            continue
+        for line, module in read_imports(file, root):
+            target = find_part(module, root)
+            if fault := find_fault(name, part, module, target):
+                violations.append(f"{name}:{line}: {fault}")
+            elif target and target != part:
+                edges.setdefault(part, set()).add(target)
+    if circle := find_circle(edges):
+        violations.append(f"imports in a circle: {' -> '.join(circle)}")
+    return violations
+
+
+def test_imports_point_one_way():
+    assert find_violations(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "expected"),
+    [
+        pytest.param("plugin.py", "from pytest_causechain.diagnosis import diagnose", None, id="down"),
+        pytest.param("lab/pool.py", "from . import queue\nfrom pytest_causechain import __version__", None, id="own"),
+        pytest.param(
+            "search/dd.py",
+            "from pytest_causechain.process import tracer",
+            "search/dd.py:1: search must not import process, only model",
+            id="pure",
+        ),
+        pytest.param(
+            "report/text.py",
+            "import rich.console",
+            "report/text.py:1: report must not import rich.console, only the standard library",
+            id="pure-foreign",
+        ),
+        pytest.param(
+            "model/chain.py",
+            "def render():\n    from ..report import text",
+            "model/chain.py:2: model must not import report, only model",
+            id="relative-and-late",
+        ),
+        pytest.param(
+            "process/tracer.py",
+            "from pytest_causechain import states",
+            "process/tracer.py:1: process must not import states, which stands above it",
+            id="up",
+        ),
+        pytest.param(
+            "debugger/agent.py",
+            "import json, gdb\nfrom pytest_causechain.model import chain",
+            "debugger/agent.py:2: pytest_causechain.model.chain does not exist inside gdb",
+            id="inside-gdb",
+        ),
+        pytest.param(
+            "__init__.py",
+            "from pytest_causechain.diagnosis import diagnose",
+            "__init__.py:1: pytest_causechain itself must not import diagnosis",
+            id="outermost",
+        ),
+        pytest.param(
+            "helpers.py", "import os", "helpers.py: helpers has no place in the order of imports", id="unknown"
+        ),
+        pytest.param(
+            "lab/pool.py",
+            "from pytest_causechain.states import graph",
+            "imports in a circle: lab -> states -> lab",
+            id="circle",
+        ),
+    ],
+)
+def test_violation_is_told(tmp_path, file, source, expected):
+    root = tmp_path / PACKAGE
+    for part in ("model", "process", "states", "lab", "report"):
+        (root / part).mkdir(parents=True)
+    (root / "states" / "graph.py").write_text("from pytest_causechain.lab import pool\n")
+    (root / "diagnosis.py").write_text("from pytest_causechain.lab import pool\n")
+    (root / file).parent.mkdir(exist_ok=True)
+    (root / file).write_text(source)
+    assert find_violations(root) == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(f"import {PACKAGE}.plugin", id="import"),
+        pytest.param("import pytest; pytest.main(['--collect-only'])", id="pytest"),
+    ],
+)
+def test_plugin_is_cheap_to_load(tmp_path, start):
+    source = f"{start}; import sys; print(*sys.modules, file=sys.stderr)"
+    run = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=True)
+    imported = set(run.stderr.split())
+    assert f"{PACKAGE}.plugin" in imported
+    assert imported.isdisjoint({"networkx", "pygdbmi"})
