@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_causechain.model.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,14 @@ class Command:
     # holds nothing of the user's environment that the test did not name.
     environment: tuple[tuple[str, str | None], ...] = ()
     stdin: bytes = b""
+
+    def require_directory(self) -> None:
+        """A Refusal when the directory it was started in does not exist any more."""
+        if not Path(self.cwd).is_dir():
+            raise Refusal(
+                f"{self.cwd} is gone, in which {self.argv[0]} was started: keep it until the end of the session "
+                "(with tmp_path: tmp_path_retention_policy = all)."
+            )
 
     def full_environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         result = dict(os.environ if base is None else base)

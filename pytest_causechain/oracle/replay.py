@@ -6,15 +6,9 @@ dies with us; a verdict takes some milliseconds.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from multiprocessing import Pipe
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +19,7 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
 from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.process.companion import Companion, CompanionLost
 
 # For the teardown of session fixtures, when nobody waits for a verdict any more.
 CLOSING_SECONDS = 10.0
@@ -39,16 +34,6 @@ _VARIABLES_OF_A_SESSION = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST", "COV_CORE_", "
 
 # Lines of pytest's output that give a reason.
 _TELLING = re.compile(r"E  |ERROR|INTERNALERROR>|Exit:|!!!|[\w.]+(Error|Exception|Exit)\b")
-
-# The path of our own modules comes first: it may be known to this process only.
-_START = """
-import sys
-from multiprocessing.connection import Connection
-connection = Connection(int(sys.argv[1]))
-sys.path[:] = connection.recv()
-from pytest_causechain.oracle.session import serve
-sys.exit(serve(connection, int(sys.argv[2])))
-"""
 
 
 class Replay:
@@ -140,7 +125,7 @@ class Replay:
     def _start_process(self) -> _SessionProcess:
         process = _SessionProcess(self._invocation_dir)
         try:
-            basetemp = str(Path(process.directory.name, "basetemp").resolve())
+            basetemp = str(Path(process.directory, "basetemp").resolve())
             process.exchange(Task(self._arguments, self._tests, self._program, basetemp), self.timeout_seconds)
         except BaseException as error:
             process.close()
@@ -156,66 +141,30 @@ class _SessionLost(Unreplayable):
 
 
 class _SessionProcess:
-    """The process of a session, with its temporary directory; closing leaves nothing of either behind."""
+    """The companion that a session runs in."""
 
     def __init__(self, invocation_dir: Path) -> None:
-        self.directory = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
+        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment)
+        self.directory = Path(self._companion.directory.name)
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
-        self._log = Path(self.directory.name, "log")
-        self._is_busy = False
-        self._connection, theirs = Pipe()
-        # Nothing is ever written to it: its end tells the session of our own.
-        lifeline, self._lifeline = os.pipe()
-        descriptors = (theirs.fileno(), lifeline)
-        try:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    # -P: until it knows our path, no module of the user's directory must come first.
-                    [sys.executable, "-P", "-c", _START, *map(str, descriptors)],
-                    cwd=invocation_dir,
-                    env={k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=descriptors,
-                    start_new_session=True,  # Ctrl-C is for us
-                )
-        finally:
-            theirs.close()
-            os.close(lifeline)
-        with contextlib.suppress(OSError):  # it may have ended already; the first exchange tells
-            self._connection.send(sys.path)
 
     def exchange(self, message: Task | Question, timeout_seconds: float) -> Ready | Answer:
         """Sends a message and waits for the answer to it."""
-        self._is_busy = True
         try:
-            self._connection.send(message)
-            if not self._connection.poll(timeout_seconds):
-                raise _SessionLost(f"it does not end within {timeout_seconds:g} s: raise --cause-chain-timeout.")
-            answer: Ready | Answer = self._connection.recv()
-        except (EOFError, OSError):
-            words = find_last_words(self._log.read_text(errors="replace"))
-            raise _SessionLost(f"its own pytest session ended ({words}): run it alone to see why.") from None
-        self._is_busy = False
+            answer: Ready | Answer = self._companion.exchange(message, timeout_seconds)
+        except CompanionLost as lost:
+            if lost.is_late:
+                why = f"it does not end within {timeout_seconds:g} s: raise --cause-chain-timeout."
+            else:
+                why = f"its own pytest session ended ({find_last_words(lost.log)}): run it alone to see why."
+            raise _SessionLost(why) from None
         return answer
 
     def close(self) -> None:
         """Lets an idle session tear its fixtures down; one that is still busy is not waited for."""
-        with contextlib.suppress(EOFError, OSError):
-            if not self._is_busy:
-                self._connection.send(None)
-                # Its end closes the connection.
-                if self._connection.poll(CLOSING_SECONDS):
-                    self._connection.recv()
-        # Before the process is waited for, which would set its number free for others.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._connection.close()
-        os.close(self._lifeline)
-        self.directory.cleanup()
+        self._companion.close(CLOSING_SECONDS)
 
 
 def find_last_words(log: str) -> str:

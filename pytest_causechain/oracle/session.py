@@ -7,8 +7,6 @@ them for each question: fresh function fixtures, wider scopes kept, everything r
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import re
 import shutil
 import signal
@@ -50,26 +48,13 @@ STATUS_WITHOUT_SUMMARY = 100
 _Spot = tuple[CodeType, int]
 
 
-def serve(connection: Connection[Any, Any], lifeline: int) -> int:
-    """Runs the session; called in a new process by the other end of `connection`."""
-    for descriptor in (connection.fileno(), lifeline):
-        os.set_inheritable(descriptor, False)  # not for the programs under test
-    die_with_parent(lifeline)
+def serve(connection: Connection[Any, Any]) -> int:
+    """Runs the session in a companion process."""
     # pytest warns of a plugin's package that was imported before, which with -W error is its end.
     pytest_causechain.__doc__ = f"{pytest_causechain.__doc__} PYTEST_DONT_REWRITE"
     task: Task = connection.recv()
     sys.argv = ["pytest", *task.arguments]
     return pytest.main(list(task.arguments), plugins=[ReplaySession(connection, task)])
-
-
-def die_with_parent(lifeline: int) -> None:
-    """Has the kernel kill our whole process group when the other end of this pipe closes, even amid a test that hangs.
-
-    A thread waiting for it would make every os.fork of a test warn from Python 3.12 on.
-    """
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 class ReplaySession:

@@ -1,6 +1,6 @@
 """Turns a path into a Program that can be diagnosed, or into the sentence that says why it cannot.
 
-Reads the few ELF headers it needs itself: this happens at every start of a program in every test, and a
+Reads only the few ELF headers it needs: this happens at every start of a program in every test, and a
 passing suite must not notice it.
 """
 
@@ -10,37 +10,27 @@ import hashlib
 import mmap
 import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.refusal import Refusal
-
-_MAGIC = b"\x7fELF"
-_CLASS_64 = 2
-_LITTLE_ENDIAN = 1
-_TYPE_EXECUTABLE = 2
-_TYPE_SHARED = 3  # position-independent executables too
-_SECTION_NOTE = 7
-_SEGMENT_NOTE = 4
-_NOTE_BUILD_ID = 3
-
-_FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
-_SEGMENT_HEADER = struct.Struct("<IIQQQQQQ")
-_NOTE_HEADER = struct.Struct("<III")
+from pytest_causechain.process.elf import (
+    CLASS_64,
+    CLASS_AT,
+    DATA_AT,
+    LITTLE_ENDIAN,
+    MAGIC,
+    TYPE_EXECUTABLE,
+    TYPE_SHARED,
+    Section,
+    find_build_id,
+    read_sections,
+    read_type,
+)
 
 # As many hexadecimal digits as a linker's own build id has.
 _CONTENT_ID_DIGITS = 40
-
-
-class _Section(NamedTuple):
-    name: bytes
-    kind: int
-    offset: int
-    size: int
-    alignment: int
 
 
 class _Answer(NamedTuple):
@@ -98,40 +88,28 @@ def _examine(path: Path) -> Program:
 def _identify_content(content: mmap.mmap, path: Path, name: str) -> str:
     """The build id of a program that has all we need."""
     _require_native(content, name)
-    sections = {section.name: section for section in _sections(content)}
+    sections = {section.name: section for section in read_sections(content)}
     if b".debug_info" not in sections and b".zdebug_info" not in sections:
         raise Refusal(_explain_missing_debug_information(content, sections, path, name))
-    return _find_build_id(content, sections) or hashlib.sha256(content).hexdigest()[:_CONTENT_ID_DIGITS]
+    return find_build_id(content, sections.values()) or hashlib.sha256(content).hexdigest()[:_CONTENT_ID_DIGITS]
 
 
 def _require_native(content: mmap.mmap, name: str) -> None:
     if content[:2] == b"#!":
         interpreter = os.fsdecode(content[2:256].partition(b"\n")[0].strip()) or "a shell"
         raise Refusal(f"{name} is a script run by {interpreter}: start the compiled program itself from the test.")
-    if content[:4] != _MAGIC:
+    if content[:4] != MAGIC:
         raise Refusal(f"{name} is not an ELF program: start a program compiled for Linux from the test.")
-    if content[4] != _CLASS_64:
+    if content[CLASS_AT] != CLASS_64:
         raise Refusal(f"{name} is a 32-bit program: build it for 64 bits (without -m32).")
-    if content[5] != _LITTLE_ENDIAN:
+    if content[DATA_AT] != LITTLE_ENDIAN:
         raise Refusal(f"{name} is a program for another processor: build it for this machine.")
-    if _FILE_HEADER.unpack_from(content)[1] not in (_TYPE_EXECUTABLE, _TYPE_SHARED):
+    if read_type(content) not in (TYPE_EXECUTABLE, TYPE_SHARED):
         raise Refusal(f"{name} is an ELF file but not a linked program: link it before the tests run.")
 
 
-def _sections(content: mmap.mmap) -> Iterator[_Section]:
-    header = _FILE_HEADER.unpack_from(content)
-    table, size, count, names_index = header[6], header[11], header[12], header[13]
-    if table == 0:
-        return  # even the section headers have been stripped
-    headers = [_SECTION_HEADER.unpack_from(content, table + size * index) for index in range(count)]
-    names = headers[names_index][4]
-    for name, kind, _flags, _address, offset, length, _link, _info, alignment, _entry in headers:
-        end = content.find(b"\0", names + name)
-        yield _Section(content[names + name : end], kind, offset, length, alignment)
-
-
 def _explain_missing_debug_information(
-    content: mmap.mmap, sections: dict[bytes, _Section], path: Path, name: str
+    content: mmap.mmap, sections: dict[bytes, Section], path: Path, name: str
 ) -> str:
     link = sections.get(b".gnu_debuglink")
     if link is not None:
@@ -145,39 +123,3 @@ def _explain_missing_debug_information(
     if b".symtab" not in sections:
         return f"{name} is stripped: build it with -g, link without -s and do not strip it."
     return f"{name} has no debug information: build it with -g (and -O0 for exact variables)."
-
-
-def _find_build_id(content: mmap.mmap, sections: dict[bytes, _Section]) -> str | None:
-    areas = [
-        (section.offset, section.size, section.alignment)
-        for section in sections.values()
-        if section.kind == _SECTION_NOTE
-    ]
-    header = _FILE_HEADER.unpack_from(content)
-    table, size, count = header[5], header[9], header[10]
-    for index in range(count):
-        kind, _flags, offset, _address, _physical, length, _memory, alignment = _SEGMENT_HEADER.unpack_from(
-            content, table + size * index
-        )
-        if kind == _SEGMENT_NOTE:
-            areas.append((offset, length, alignment))
-    for offset, length, alignment in areas:
-        found = _find_build_id_note(content, offset, offset + length, 8 if alignment == 8 else 4)
-        if found:
-            return found
-    return None
-
-
-def _find_build_id_note(content: mmap.mmap, offset: int, end: int, alignment: int) -> str | None:
-    while offset + _NOTE_HEADER.size <= end:
-        name_size, description_size, kind = _NOTE_HEADER.unpack_from(content, offset)
-        name_at = offset + _NOTE_HEADER.size
-        description_at = name_at + _round_up(name_size, alignment)
-        if kind == _NOTE_BUILD_ID and content[name_at : name_at + name_size] == b"GNU\0":
-            return content[description_at : description_at + description_size].hex()
-        offset = description_at + _round_up(description_size, alignment)
-    return None
-
-
-def _round_up(size: int, alignment: int) -> int:
-    return -(-size // alignment) * alignment

@@ -210,7 +210,7 @@ from pytest_causechain.recording.programs import identify_program
 suite, test = Path({str(suite)!r}), {self.LEAVING!r}
 with Replay(suite, suite, [], [test], identify_program(str(suite / "talk")), {TIMEOUT_SECONDS}) as replay:
     replay.base(test)
-    print(replay._process.directory.name, flush=True)
+    print(replay._process.directory, flush=True)
     input()
 """
         parent = subprocess.Popen(

@@ -1,0 +1,1 @@
+"""A command line becomes a traced process: breakpoints, templates, forked copies, memory, limits (x86-64 Linux)."""

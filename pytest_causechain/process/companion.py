@@ -1,0 +1,115 @@
+"""A Python process of ours beside the user's: it answers messages, one at a time, and dies with us."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+# The path of our own modules comes first: it may be known to this process only.
+_START = """
+import sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:], directory = connection.recv()
+from importlib import import_module
+from pytest_causechain.process.companion import attend
+attend(connection, int(sys.argv[2]), directory)
+sys.exit(import_module(sys.argv[3]).serve(connection))
+"""
+
+
+class CompanionLost(Exception):
+    """No answer: `is_late` when its time was over, else the process has ended. `log` is all it has printed."""
+
+    def __init__(self, is_late: bool, log: str = "") -> None:
+        super().__init__()
+        self.is_late = is_late
+        self.log = log
+
+
+class Companion:
+    """Runs `serve(connection)` of a module. Closing leaves neither process nor temporary directory behind."""
+
+    def __init__(self, module: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
+        """Without an environment of its own it takes no notice of variables meant for the user's Python."""
+        self.directory = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
+        self._log = Path(self.directory.name, "log")
+        self._is_busy = False
+        self._connection, theirs = Pipe()
+        # Nothing is ever written to it: its end tells the companion of our own.
+        lifeline, self._lifeline = os.pipe()
+        descriptors = (theirs.fileno(), lifeline)
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    # -P: until it knows our path, no module of the user's directory must come first.
+                    [sys.executable, "-P" if environment else "-I", "-c", _START, *map(str, descriptors), module],
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=descriptors,
+                    start_new_session=True,  # Ctrl-C is for us
+                )
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        with contextlib.suppress(OSError):  # it may have ended already; the first exchange tells
+            self._connection.send((sys.path, self.directory.name))
+
+    def exchange(self, message: object, timeout_seconds: float) -> Any:
+        """Sends a message and waits for the answer to it; CompanionLost when none comes."""
+        self._is_busy = True
+        try:
+            self._connection.send(message)
+            if not self._connection.poll(timeout_seconds):
+                raise CompanionLost(is_late=True)
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            raise CompanionLost(is_late=False, log=self._log.read_text(errors="replace")) from None
+        self._is_busy = False
+        return answer
+
+    def close(self, patience_seconds: float = 0.0) -> None:
+        """An idle companion is told to end and may take its time; a busy one is not waited for."""
+        with contextlib.suppress(EOFError, OSError):
+            if not self._is_busy and patience_seconds:
+                self._connection.send(None)
+                # Its end closes the connection.
+                if self._connection.poll(patience_seconds):
+                    self._connection.recv()
+        # Before the process is waited for, which would set its number free for others.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._connection.close()
+        os.close(self._lifeline)
+        self.directory.cleanup()
+
+
+def attend(connection: Connection[Any, Any], lifeline: int, directory: str) -> None:
+    """In the companion: its descriptors are not for the programs under test, and it does not outlive us, nor do its
+    own temporary files, even when it is killed.
+
+    The kernel kills its whole process group when the other end of the lifeline closes, even amid work that hangs.
+    A thread waiting for it would make every os.fork warn from Python 3.12 on.
+    """
+    tempfile.tempdir = directory
+    for descriptor in (connection.fileno(), lifeline):
+        os.set_inheritable(descriptor, False)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

@@ -1,0 +1,121 @@
+"""Reads ELF files: headers, sections, build id, symbols. 64-bit little-endian ones only."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Collection, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+MAGIC = b"\x7fELF"
+CLASS_AT, CLASS_64 = 4, 2
+DATA_AT, LITTLE_ENDIAN = 5, 1
+TYPE_EXECUTABLE = 2
+TYPE_SHARED = 3  # position-independent executables too
+SECTION_SYMBOLS, SECTION_NOTE, SECTION_DYNAMIC_SYMBOLS = 2, 7, 11
+SEGMENT_NOTE = 4
+NOTE_BUILD_ID = 3
+
+FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+SEGMENT_HEADER = struct.Struct("<IIQQQQQQ")
+NOTE_HEADER = struct.Struct("<III")
+SYMBOL = struct.Struct("<IBBHQQ")
+
+
+class Section(NamedTuple):
+    name: bytes
+    kind: int
+    offset: int
+    size: int
+    link: int
+    alignment: int
+
+
+def read_type(content: mmap.mmap | bytes) -> int:
+    return int(FILE_HEADER.unpack_from(content)[1])
+
+
+def read_sections(content: mmap.mmap) -> list[Section]:
+    header = FILE_HEADER.unpack_from(content)
+    table, size, count, names_index = header[6], header[11], header[12], header[13]
+    if table == 0:
+        return []  # even the section headers have been stripped
+    headers = [SECTION_HEADER.unpack_from(content, table + size * index) for index in range(count)]
+    names = headers[names_index][4]
+    sections = []
+    for name, kind, _flags, _address, offset, length, link, _info, alignment, _entry in headers:
+        end = content.find(b"\0", names + name)
+        sections.append(Section(content[names + name : end], kind, offset, length, link, alignment))
+    return sections
+
+
+def find_build_id(content: mmap.mmap, sections: Collection[Section]) -> str | None:
+    areas = [(s.offset, s.size, s.alignment) for s in sections if s.kind == SECTION_NOTE]
+    header = FILE_HEADER.unpack_from(content)
+    table, size, count = header[5], header[9], header[10]
+    for index in range(count):
+        kind, _flags, offset, _address, _physical, length, _memory, alignment = SEGMENT_HEADER.unpack_from(
+            content, table + size * index
+        )
+        if kind == SEGMENT_NOTE:
+            areas.append((offset, length, alignment))
+    for offset, length, alignment in areas:
+        found = _find_build_id_note(content, offset, offset + length, 8 if alignment == 8 else 4)
+        if found:
+            return found
+    return None
+
+
+def _find_build_id_note(content: mmap.mmap, offset: int, end: int, alignment: int) -> str | None:
+    while offset + NOTE_HEADER.size <= end:
+        name_size, description_size, kind = NOTE_HEADER.unpack_from(content, offset)
+        name_at = offset + NOTE_HEADER.size
+        description_at = name_at + _round_up(name_size, alignment)
+        if kind == NOTE_BUILD_ID and content[name_at : name_at + name_size] == b"GNU\0":
+            return content[description_at : description_at + description_size].hex()
+        offset = description_at + _round_up(description_size, alignment)
+    return None
+
+
+def _round_up(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+@cache
+def refers_to(path: str, names: tuple[str, ...]) -> bool:
+    """Whether the file has, or asks for, one of these symbols."""
+    wanted = {name.encode() for name in names}
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        sections = read_sections(content)
+        for section in sections:
+            if section.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS):
+                for name, _ in _symbols(content, section, sections[section.link].offset):
+                    if name.partition(b"@")[0] in wanted:
+                        return True
+    return False
+
+
+@cache
+def find_symbols(path: str, names: tuple[str, ...]) -> dict[str, int]:
+    """Values of the wanted symbols that the file defines: relative to the load base unless its type is fixed."""
+    wanted = {name.encode(): name for name in names}
+    found: dict[str, int] = {}
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        sections = read_sections(content)
+        for section in sections:
+            if section.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS):
+                for name, value in _symbols(content, section, sections[section.link].offset):
+                    if name in wanted and value is not None:
+                        found.setdefault(wanted[name], value)
+    return found
+
+
+def _symbols(content: mmap.mmap, section: Section, names: int) -> Iterator[tuple[bytes, int | None]]:
+    """Names and values; None where the symbol is only asked for."""
+    table = content[section.offset : section.offset + section.size]
+    for name, _info, _other, index, value, _size in SYMBOL.iter_unpack(table):
+        at = names + name
+        yield content[at : content.find(b"\0", at)], value if index and value else None

@@ -1,0 +1,89 @@
+"""The kernel's numbers and structures, and ptrace(2) itself, through ctypes.
+
+All requests for a process must come from the thread that started it: the kernel insists.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+
+TRACEME, CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 0, 7, 9, 12, 13, 17
+SETOPTIONS, GETEVENTMSG, GETREGSET, SETREGSET = 0x4200, 0x4201, 0x4204, 0x4205
+TRACE_FORK, TRACE_CLONE, TRACE_EXEC, TRACE_EXIT, EXIT_KILL = 0x2, 0x8, 0x10, 0x40, 0x100000
+EVENT_FORK, EVENT_CLONE, EVENT_EXEC, EVENT_EXIT = 1, 3, 4, 6
+NT_X86_XSTATE = 0x202
+WAIT_ALL = 0x40000000  # __WALL: children of any kind, threads too
+ADDR_NO_RANDOMIZE = 0x0040000
+CLONE_PARENT = 0x8000
+PR_SET_PDEATHSIG, PR_SET_PTRACER = 1, 0x59616D61
+PROT_READ_WRITE, PROT_ALL = 3, 7
+MAP_PRIVATE_FIXED_ANONYMOUS = 0x100032  # with MAP_FIXED_NOREPLACE: never over something that is there
+SYSCALLS = {
+    "open": 2,
+    "close": 3,
+    "lseek": 8,
+    "mmap": 9,
+    "munmap": 11,
+    "clone": 56,
+    "prctl": 157,
+    "dup3": 292,
+    "memfd_create": 319,
+}
+SYSCALL_INSTRUCTION = b"\x0f\x05"
+INT3 = b"\xcc"
+PAGE = 4096
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.restype = ctypes.c_long
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+
+
+REGISTERS = (
+    "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss "
+    "fs_base gs_base ds es fs gs"
+)
+
+
+class Registers(ctypes.Structure):
+    """struct user_regs_struct of x86-64."""
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in REGISTERS.split())
+    rip: int
+    rsp: int
+    rbp: int
+    rax: int
+    r11: int
+    orig_rax: int
+
+
+class IoVector(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def is_supported() -> bool:
+    return platform.machine() == "x86_64" and platform.system() == "Linux"
+
+
+def ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> None:
+    # No PEEK requests here, so that -1 is always an error.
+    if _libc.ptrace(request, pid, address, data) == -1:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), f"ptrace {request:#x} of {pid}")
+
+
+def trace_me() -> None:
+    """In a child, before exec."""
+    if _libc.ptrace(TRACEME, 0, None, None) == -1:
+        raise OSError(ctypes.get_errno(), "ptrace refused")
+
+
+def fix_addresses() -> None:
+    """In a child, before exec: the same addresses in every run. Some containers refuse; nothing depends on it."""
+    _libc.personality(ADDR_NO_RANDOMIZE)
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when the thread that started it ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)

@@ -1,0 +1,139 @@
+"""Machine code that records an execution and goes on: what a jump put into the program leads to.
+
+A record is two words: the low half of the return address (0 inside a function) and the number of the watched
+address, then the stack pointer. The buffer ends at a page that is not mapped, so that the program faults exactly
+when it is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from iced_x86 import (
+    BlockEncoder,
+    Code,
+    Decoder,
+    FlowControl,
+    Instruction,
+    MemoryOperand,
+    Register,
+)
+
+RECORD_SIZE = 16
+JUMP_SIZE = 5  # jmp rel32
+JUMP = b"\xe9"
+STRAIGHT = {FlowControl.NEXT, FlowControl.CONDITIONAL_BRANCH}
+ENDS = {FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.RETURN}
+BRANCHES = {FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CONDITIONAL_BRANCH}
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Words of our own in the program: where the next record goes, and what r11 was."""
+
+    cursor: int
+    saved_r11: int
+
+
+def branch_targets(address: int, code: bytes) -> set[int]:
+    """All addresses that a direct jump in this code leads to."""
+    return {
+        instruction.near_branch_target
+        for instruction in Decoder(64, code, ip=address)
+        if instruction.flow_control in BRANCHES
+    }
+
+
+def overwritten(address: int, code: bytes, is_barrier: Callable[[int], bool]) -> list[Instruction] | None:
+    """The instructions that a jump at this address would destroy; None when it must not be put there.
+
+    Barriers are addresses that may be jumped to: none may lie inside the jump."""
+    result: list[Instruction] = []
+    size = 0
+    for instruction in Decoder(64, code, ip=address):
+        if size and is_barrier(instruction.ip):
+            return None
+        result.append(instruction)
+        size += instruction.len
+        if size >= JUMP_SIZE:
+            break
+        if instruction.flow_control not in STRAIGHT:
+            # A call would return into our jump; what follows a jump or ret may be another function.
+            return None
+    if size < JUMP_SIZE:
+        return None
+    last = result[-1]
+    # A jump, ret or direct call may come last. Not an indirect call: it may use rsp, which is moved then.
+    if last.flow_control in STRAIGHT | ENDS or last.is_call_near:
+        return result
+    return None
+
+
+def make_stub(number: int, is_entry: bool, instructions: list[Instruction], at: int, slots: Slots) -> tuple[bytes, int]:
+    """The stub's code, to be placed at an address within 2 GiB of the program, and how much of it only records."""
+    head = encode(record(number, is_entry, slots), at)
+    block: list[Instruction] = []
+    for instruction in instructions:
+        block += relocated_call(instruction) if instruction.is_call_near else [instruction]
+    last = instructions[-1]
+    if last.flow_control not in ENDS and not last.is_call_near:
+        block.append(Instruction.create_branch(Code.JMP_REL32_64, last.next_ip))
+    return head + encode(block, at + len(head)), len(head)
+
+
+def encode(block: list[Instruction], at: int) -> bytes:
+    encoder = BlockEncoder(64)
+    encoder.add_many(block)
+    return bytes(encoder.encode(at))
+
+
+def record(number: int, is_entry: bool, slots: Slots) -> list[Instruction]:
+    """Only moves, which leave the flags alone. r11 is saved: a compiler that sees both sides may rely on it.
+
+    At a function's entry nothing lives below the stack pointer, so the return address can be pushed and popped."""
+    r11 = Register.R11
+    create = Instruction
+    if is_entry:
+        back = [
+            create.create_mem(Code.PUSH_RM64, MemoryOperand(Register.RSP)),
+            create.create_mem(Code.POP_RM64, at_register(r11, 0)),
+        ]
+    else:
+        back = [create.create_mem_u32(Code.MOV_RM32_IMM32, at_register(r11, 0), 0)]
+    return [
+        create.create_mem_reg(Code.MOV_RM64_R64, at_address(slots.saved_r11), r11),
+        create.create_reg_mem(Code.MOV_R64_RM64, r11, at_address(slots.cursor)),
+        create.create_mem_reg(Code.MOV_RM64_R64, at_register(r11, 8), Register.RSP),  # faults at the guard page
+        *back,
+        create.create_mem_u32(Code.MOV_RM32_IMM32, at_register(r11, 4), number),
+        create.create_reg_mem(Code.LEA_R64_M, r11, at_register(r11, RECORD_SIZE)),
+        create.create_mem_reg(Code.MOV_RM64_R64, at_address(slots.cursor), r11),
+        create.create_reg_mem(Code.MOV_R64_RM64, r11, at_address(slots.saved_r11)),
+    ]
+
+
+def at_address(address: int) -> MemoryOperand:
+    return MemoryOperand(Register.RIP, displ=address, displ_size=8)  # iced wants the target, not the distance
+
+
+def at_register(register: Any, displacement: int) -> MemoryOperand:
+    return MemoryOperand(register, displ=displacement, displ_size=1)
+
+
+def relocated_call(call: Instruction) -> Iterable[Instruction]:
+    """Push the original return address, then jump: unwinders and stack comparisons must not see the stub, and the
+    program can be unpatched while the callee runs."""
+    low, high = call.next_ip & 0xFFFFFFFF, call.next_ip >> 32
+    signed = low - (1 << 32) if low >> 31 else low
+    return [
+        Instruction.create_i32(Code.PUSHQ_IMM32, signed),  # pushes 8 bytes
+        Instruction.create_mem_u32(Code.MOV_RM32_IMM32, at_register(Register.RSP, 4), high),
+        Instruction.create_branch(Code.JMP_REL32_64, call.near_branch_target),
+    ]
+
+
+def make_jump(source: int, target: int, size: int) -> bytes:
+    """The patch: a jump to the stub; the rest of the overwritten instructions becomes breakpoints."""
+    return (JUMP + (target - source - JUMP_SIZE).to_bytes(4, "little", signed=True)).ljust(size, b"\xcc")
