@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,9 +10,8 @@ from itertools import pairwise
 
 from pytest_causechain.causes.explanation import Explanation, describe_failure, describe_outcome, told_links
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
-from pytest_causechain.debugger.program import ProgramMap
-from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Moment
@@ -95,16 +95,16 @@ class _Diagnosis:
         self.known = Chain(
             pair.failing_test, "none", program=pair.failing.program, peer=Peer("neighbour", pair.passing_test)
         )
-        self.program: ProgramMap | None = None
+        self.lab: RemoteLab | None = None
         self.timeline: Timeline | None = None
         self.inquiry: Inquiry | None = None
         self.search: TransitionSearch[Moment, Isolated] | None = None
         self.unshown: set[Moment] = set()
 
     def run(self) -> None:
-        self.progress("starting gdb")
-        with GdbLab(self.pair.passing, self.pair.failing, self.deadline) as lab:
-            self.program = lab.program
+        self.progress("preparing the laboratory")
+        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline) as lab:
+            self.lab = lab
             oracle = self.repeat_runs(lab)
             self.progress("tracing both runs")
             begin = time.monotonic()
@@ -119,31 +119,37 @@ class _Diagnosis:
             self.find_transitions(self.inquiry, self.search)
             self.verify_links(self.inquiry, self.search)
 
-    def repeat_runs(self, lab: GdbLab) -> Oracle:
+    def repeat_runs(self, lab: RemoteLab) -> Oracle:
         """Both runs again, several times: the oracle must tell them apart each time."""
         self.progress("repeating both runs")
-        begin = time.monotonic()
-        passing = lab.experiment("passing")
-        lab.run_seconds = max(LEAST_SECONDS, PATIENCE * (time.monotonic() - begin))
-        failing = lab.experiment("failing")
-        self.introduce(passing, failing, None)
-        oracle = self.learn_oracle(passing, failing)
-        self.introduce(passing, failing, oracle.rule)
-        again: tuple[tuple[Side, Outcome, Observation], ...] = (
-            ("passing", Outcome.PASS, passing),
-            ("failing", Outcome.FAIL, failing),
+        passing = self.repeat_passing(lab)
+        failing = [lab.experiment("failing")]
+        self.introduce(passing[0], failing[0], None)
+        oracle = self.learn_oracle(passing[0], failing[0])
+        self.introduce(passing[0], failing[0], oracle.rule)
+        failing += (lab.experiment("failing") for _ in range(REPETITIONS - 1))
+        again: tuple[tuple[str, str, Outcome, list[Observation]], ...] = (
+            (self.pair.passing_test, "passed", Outcome.PASS, passing),
+            (self.pair.failing_test, "failed", Outcome.FAIL, failing),
         )
-        for side, expected, first in again:
-            outcomes = [oracle.judge(first)]
-            outcomes += (oracle.judge(lab.experiment(side)) for _ in range(REPETITIONS - 1))
-            if outcomes.count(expected) < REPETITIONS:
-                test = self.pair.passing_test if side == "passing" else self.pair.failing_test
+        for test, verb, expected, runs in again:
+            count = [oracle.judge(run) for run in runs].count(expected)
+            if count < REPETITIONS:
                 raise Refusal(
-                    f"{test} is flaky: of {REPETITIONS} more runs of its program {outcomes.count(expected)} "
-                    f"{'passed' if side == 'passing' else 'failed'}; make it independent of time, addresses and "
-                    "chance first."
+                    f"{test} is flaky: of {REPETITIONS} more runs of its program {count} {verb}; make it independent "
+                    "of time, addresses and chance first."
                 )
         return oracle
+
+    def repeat_passing(self, lab: RemoteLab) -> list[Observation]:
+        """They tell how long a run may take; the first one of all takes longer than any later."""
+        runs, seconds = [], []
+        for _ in range(REPETITIONS):
+            begin = time.monotonic()
+            runs.append(lab.experiment("passing"))
+            seconds.append(time.monotonic() - begin)
+        lab.run_seconds = max(LEAST_SECONDS, PATIENCE * statistics.median(seconds))
+        return runs
 
     def introduce(self, passing: Observation, failing: Observation, rule: Rule | None) -> None:
         self.known = replace(
@@ -196,10 +202,10 @@ class _Diagnosis:
     def chain(self, reason: str | None = None) -> Chain:
         """What is known by now."""
         known = replace(self.known, reason=reason, statistics=self.statistics())
-        if self.program is None or self.timeline is None or self.inquiry is None or self.search is None:
+        if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
         is_crash = known.oracle is not None and known.oracle.kind == "crash"
-        explanation = Explanation(self.program, self.timeline, self.search, self.unshown, is_crash)
+        explanation = Explanation(self.lab.program, self.timeline, self.search, self.unshown, is_crash)
         links = explanation.links()
         if not links:
             return replace(known, reason=reason or self.nothing_transferable(self.search))
@@ -227,7 +233,7 @@ class _Diagnosis:
             total=round(time.monotonic() - self.begin, 3),
         )
         if self.inquiry is None or self.search is None or self.timeline is None:
-            return Statistics(seconds=seconds, lab=GdbLab.name)
+            return Statistics(seconds=seconds, lab=self.lab.name if self.lab else "")
         transferable, refused = len(self.search.known), len(self.search.refused)
         return Statistics(
             experiments=self.inquiry.tally,
@@ -235,5 +241,5 @@ class _Diagnosis:
             vertices=self.inquiry.vertices,
             deltas=self.inquiry.most_deltas,
             seconds=seconds,
-            lab=GdbLab.name,
+            lab=self.lab.name if self.lab else "",
         )

@@ -28,8 +28,8 @@ HEIGHT = {part: height for height, row in enumerate(ROWS) for part in row}
 STANDARD = {*sys.stdlib_module_names, "_typeshed"}
 # These know the data types and nothing else, of ours or of others.
 PURE = ("model", "search", "report")
-# Runs in gdb's own Python, which has none of our packages.
-INSIDE_GDB = "debugger/agent.py"
+# Run in gdb's own Python, which has none of our packages.
+INSIDE_GDB = ("debugger/agent.py", "debugger/agent_symbols.py")
 
 
 def read_imports(file: Path, root: Path) -> Iterator[tuple[int, str]]:
@@ -71,8 +71,8 @@ def find_fault(name: str, part: str, module: str, target: str | None) -> str | N
     """What is wrong with this import in the file `name` of `part`; `target` is the part of ours it leads to."""
     outermost = module.split(".")[0]
     is_foreign = outermost not in STANDARD and outermost != PACKAGE
-    if name == INSIDE_GDB:
-        return None if outermost in {*STANDARD, "gdb"} else f"{module} does not exist inside gdb"
+    if name in INSIDE_GDB:
+        return None if outermost in {*STANDARD, "gdb", "agent_symbols"} else f"{module} does not exist inside gdb"
     if part in PURE and is_foreign:
         return f"{part} must not import {module}, only the standard library"
     if target is None or target == part:

@@ -8,176 +8,33 @@ Only the standard library of the Python inside gdb, which need not be the one py
 import json
 import os
 import re
+import resource
 import signal
 import struct
+import sys
 
 import gdb
 
-RECORDS = {gdb.TYPE_CODE_STRUCT: "struct", gdb.TYPE_CODE_UNION: "union"}
-POINTERS = {gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF}
-SCALARS = {
-    gdb.TYPE_CODE_INT: "int",
-    gdb.TYPE_CODE_CHAR: "char",
-    gdb.TYPE_CODE_BOOL: "bool",
-    gdb.TYPE_CODE_FLT: "float",
-    gdb.TYPE_CODE_ENUM: "enum",
-    gdb.TYPE_CODE_VOID: "void",
-    gdb.TYPE_CODE_FUNC: "function",
-}
+sys.path.append(os.path.dirname(__file__))
+from agent_symbols import TYPES, backtrace, describe, describe_frames, describe_layouts
+
 # Stopped at, to see where: all others go straight to the program.
 CRASHES = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS"}
 # The watchdog's sign that time is up.
 HALT = "SIGSTOP"
-# An endless recursion has millions of frames; the innermost and a few more tell enough.
-BACKTRACE_LIMIT = 64
 # What a state may weigh; a larger one is cut off here and the self-check tells.
 MEMORY_LIMIT = 256 << 20
 # A leaf function may keep variables below its stack pointer.
 RED_ZONE = 128
+# An altered program may ask for anything: these keep it from harming the machine.
+LIMITS = {resource.RLIMIT_FSIZE: 64 << 20, resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_CORE: 0}
 WORD = struct.Struct("<Q")
-
-
-class TypeTable:
-    """Numbers types for the life of this gdb; a row may refer to other rows, also to itself."""
-
-    def __init__(self):
-        self.rows = []
-        self.numbers = {}
-
-    def key(self, kind):
-        """gdb.Type has no identity, and two files may define different structs of one name."""
-        if kind.code in POINTERS:
-            return ("pointer", kind.code, self.key(basic(kind.target())))
-        if kind.code == gdb.TYPE_CODE_ARRAY:
-            return ("array", kind.range(), self.key(basic(kind.target())))
-        if kind.code in RECORDS:
-            members = tuple((f.name, getattr(f, "bitpos", None)) for f in kind.fields())
-            return (kind.code, kind.tag, kind.sizeof, members)
-        return (kind.code, str(kind))
-
-    def number(self, kind):
-        name = str(kind)
-        kind = complete(basic(kind))
-        key = self.key(kind)
-        if key not in self.numbers:
-            self.numbers[key] = len(self.rows)
-            sized = kind.code not in (gdb.TYPE_CODE_FUNC, gdb.TYPE_CODE_VOID)
-            row = {"name": name, "size": kind.sizeof if sized else 0}
-            self.rows.append(row)  # before its members are looked at: types are recursive
-            self.describe(kind, row)
-        return self.numbers[key]
-
-    def describe(self, kind, row):
-        if kind.code in RECORDS:
-            row["kind"] = RECORDS[kind.code]
-            row["fields"] = [
-                [f.name or "", f.bitpos, f.bitsize, self.number(f.type)]
-                for f in kind.fields()
-                if hasattr(f, "bitpos")  # static members have none
-            ]
-        elif kind.code in POINTERS:
-            row.update(kind="pointer", target=self.number(kind.target()))
-        elif kind.code == gdb.TYPE_CODE_ARRAY:
-            low, high = kind.range()
-            row.update(kind="array", target=self.number(kind.target()), count=max(0, high - low + 1))
-        else:
-            row["kind"] = SCALARS.get(kind.code, "other")
-            if row["kind"] in ("int", "char"):
-                row["signed"] = kind.is_signed
-                # C's char is an integer type to DWARF; its size tells it from others.
-                if kind.sizeof == 1:
-                    row["kind"] = "char"
-            elif row["kind"] == "enum":
-                row["values"] = {f.name: f.enumval for f in kind.fields()}
-
-
-def basic(kind):
-    return kind.strip_typedefs().unqualified()
-
-
-def complete(kind):
-    """A struct that is only declared in this file may be defined in another one."""
-    if kind.code in RECORDS and not kind.fields() and kind.tag:
-        try:
-            return basic(gdb.lookup_type(f"{RECORDS[kind.code]} {kind.tag}"))
-        except gdb.error:
-            pass
-    return kind
-
-
-TYPES = TypeTable()
-
-
-def is_static(symbol):
-    return symbol.is_variable and symbol.addr_class == gdb.SYMBOL_LOC_STATIC
-
-
-def describe(request):
-    """Functions and statements of the program's own code, and its variables of static storage.
-
-    All addresses are those of the file: this is asked before the first run. Iterating `symtab.linetable()` can
-    crash gdb 13.1, the maintenance command cannot. gdb 13 has no way down from a block to those nested in it, but
-    each of them has code, and from its addresses the way leads up.
-    """
-    lines = line_table(request["foreign"])
-    functions, statics, seen = {}, {}, set()
-    for address, _, _ in lines:
-        block, function = gdb.block_for_pc(address), None
-        chain = []
-        while block is not None:
-            chain.append(block)
-            if block.function and (block.superblock is None or block.superblock.is_static):
-                function = block
-            block = block.superblock
-        if function is not None and function.start not in functions:
-            symbol = function.function
-            row = [symbol.name, function.start, function.end, symbol.symtab.fullname(), symbol.line]
-            functions[function.start] = row
-        for block in chain:
-            key = (block.start, block.end, block.is_static, block.is_global)
-            if key not in seen:
-                seen.add(key)
-                inner = not (block.is_static or block.is_global)
-                add_statics(block, function.function.name if inner and function is not None else None, statics)
-    for name in request["names"]:
-        symbols = [gdb.lookup_global_symbol(name), *gdb.lookup_static_symbols(name)]
-        add_statics([symbol for symbol in symbols if symbol is not None], None, statics)
-    answer = {"functions": list(functions.values()), "lines": lines, "globals": list(statics.values())}
-    return dict(answer, types=TYPES.rows)
-
-
-def line_table(foreign):
-    """[address, file, line] of each statement, without the files whose names start with one of `foreign`."""
-    gdb.execute("maint expand-symtabs", to_string=True)
-    rows, file = {}, None
-    for text in gdb.execute("maint info line-table", to_string=True).splitlines():
-        if text.startswith("symtab: "):
-            file = text[len("symtab: ") : text.rindex(" ((struct symtab")]
-        elif (row := STATEMENT.match(text)) and not file.startswith(tuple(foreign)):
-            rows[int(row[2], 16)] = [int(row[2], 16), file, int(row[1])]
-    return sorted(rows.values())
-
-
-# INDEX LINE ADDRESS [UNRELOCATED ADDRESS] IS-STMT ...
-STATEMENT = re.compile(r"\d+ +(\d+) +(0x[0-9a-f]+) +(?:0x[0-9a-f]+ +)?Y")
-
-
-def add_statics(symbols, function, found):
-    for symbol in symbols:
-        if not is_static(symbol):
-            continue
-        try:
-            address = int(symbol.value().address)
-            number = TYPES.number(symbol.type)
-        except (gdb.error, TypeError):  # only declared here, or optimised out
-            continue
-        file = symbol.symtab.fullname() if symbol.symtab else None
-        entry = {"name": symbol.name, "file": file, "address": address, "type": number, "function": function}
-        found.setdefault(address, entry)
+# A bit of /proc/PID/personality: ADDR_NO_RANDOMIZE.
+NO_RANDOMIZATION = 0x0040000
 
 
 def mappings(pid):
-    with open(f"/proc/{pid}/maps") as file:
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             span, permissions, offset, _, _, *name = line.split(maxsplit=5)
             start, end = (int(x, 16) for x in span.split("-"))
@@ -222,6 +79,10 @@ class Probe(gdb.Breakpoint):
         return len(trace.events) >= trace.limit
 
 
+class AddressesVary(Exception):
+    """What is written to an address in one run would hit something else in the next."""
+
+
 class Ended(Exception):
     """The program is over, or was stopped by the watchdog."""
 
@@ -232,37 +93,57 @@ class Run:
     def __init__(self, request):
         self.request = request
         self.signal, self.backtrace, self.ended = None, [], None
+        program = request["program"]
+        if gdb.current_progspace().filename != program:  # the last run became another program by an exec
+            gdb.execute("file " + re.sub(r"([^\w/.-])", r"\\\1", program), to_string=True)
         os.environ["SHELL"] = request["launcher"]
         gdb.execute("starti", to_string=True)
         self.pid = gdb.selected_inferior().pid
-        program = request["program"]
+        self.limit()
+        if not fixed_addresses(self.pid):
+            gdb.execute("kill", to_string=True)
+            raise AddressesVary
         self.base = 0
         if request["relocated"]:
             self.base = next((m[0] for m in mappings(self.pid) if m[4] == program and m[3] == 0), 0)
+
+    def limit(self):
+        """Hard limits too: a program may raise its soft ones."""
+        for kind, value in LIMITS.items():
+            hard = resource.prlimit(self.pid, kind)[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.prlimit(self.pid, kind, (value, value))
 
     def alive(self):
         return gdb.selected_inferior().pid != 0
 
     def resume(self):
         """Go on until a breakpoint of ours; raises Ended at the program's end."""
+        command = "continue"
         while True:
-            gdb.execute("continue", to_string=True)
+            gdb.execute(command, to_string=True)
             if not self.alive():
                 self.finish_record()
                 raise Ended
             stop = LAST_STOP[0]
-            if not isinstance(stop, gdb.SignalEvent):
+            if isinstance(stop, gdb.BreakpointEvent):
                 return
-            if stop.stop_signal == HALT:
+            # A SIGTRAP of the program's own makes no SignalEvent, and gdb keeps it to itself.
+            sign = stop.stop_signal if isinstance(stop, gdb.SignalEvent) else "SIGTRAP"
+            command = "signal SIGTRAP" if sign == "SIGTRAP" else "continue"
+            if sign == HALT:
                 self.ended = {"ending": "timeout", "code": int(signal.SIGKILL), "backtrace": backtrace()}
                 raise Ended
-            if stop.stop_signal in CRASHES:
-                self.signal, self.backtrace = stop.stop_signal, backtrace()
+            if sign in CRASHES or sign == "SIGTRAP":
+                self.signal, self.backtrace = sign, backtrace()
 
     def finish_record(self):
         code, killer = LAST_EXIT[0], gdb.convenience_variable("_exitsignal")
         if killer is not None:
             number = int(killer)
+            if number == signal.SIGXFSZ:  # the limit is ours
+                self.ended = {"ending": "timeout", "code": number, "backtrace": []}
+                return
             same = self.signal is not None and getattr(signal, self.signal, None) == number
             self.ended = {"ending": "signal", "code": number, "backtrace": self.backtrace if same else []}
         else:
@@ -307,11 +188,19 @@ class Run:
         if step["stdin"] is not None:
             self.replace_stdin(bytes.fromhex(step["stdin"]))
 
+    def stdin_is_ours(self):
+        """Not once the program has closed it or opened another file in its place."""
+        try:
+            return os.path.samefile(f"/proc/{self.pid}/fd/0", self.request["stdin"])
+        except OSError:
+            return False
+
     def replace_stdin(self, rest):
         """The unread rest of the input becomes another: the file is ours, so it is rewritten in place."""
-        with open(f"/proc/{self.pid}/fdinfo/0") as file:
-            position = int(file.readline().split()[1])
-        with open(f"/proc/{self.pid}/fd/0", "r+b", buffering=0) as file:
+        if not self.stdin_is_ours():
+            return  # nothing more will be read from it
+        position = self.file_position()
+        with open(self.request["stdin"], "r+b", buffering=0) as file:
             file.truncate(position)
             file.seek(position)
             file.write(rest)
@@ -320,6 +209,13 @@ class Run:
             inferior = gdb.selected_inferior()
             end = bytes(inferior.read_memory(address + READ_END, 8))
             inferior.write_memory(address + READ_POINTER, end)
+            if rest:
+                flags = FLAGS.unpack(inferior.read_memory(address, FLAGS.size))[0]
+                inferior.write_memory(address, FLAGS.pack(flags & ~END_SEEN))
+
+    def file_position(self):
+        with open(f"/proc/{self.pid}/fdinfo/0") as file:
+            return int(file.readline().split()[1])
 
     def call(self, function, argument):
         address = function_address(function)
@@ -336,11 +232,9 @@ class Run:
 
     def stdin_state(self):
         """How far the input has been read: by the kernel's count, less what still waits in stdio's buffer."""
-        try:
-            with open(f"/proc/{self.pid}/fdinfo/0") as file:
-                position = int(file.readline().split()[1])
-        except OSError:
+        if not self.stdin_is_ours():
             return None
+        position = self.file_position()
         waiting = 0
         address = stdin_address()
         if address:
@@ -377,25 +271,22 @@ class Run:
             self.resume()
 
 
-# struct _IO_FILE of glibc: int flags, then the read pointer and the end of what was read.
-READ_POINTER, READ_END = 8, 16
+# struct _IO_FILE of glibc: int flags, then the read pointer and the end of what was read. Once the end of the file
+# was seen nothing is read any more.
+FLAGS, READ_POINTER, READ_END = struct.Struct("<I"), 8, 16
+END_SEEN = 0x10
 FUNCTIONS = {}
 
 
 def function_address(name):
-    """Address of a function or object of the C library; its symbols are read once, later runs only add the base."""
+    """Address of a function or object of the C library; its symbols are read once, later runs only add the base.
+
+    A gdb.error where there is none: before the library is loaded, or in a static program that does not need it."""
     if name not in FUNCTIONS:
         gdb.execute("sharedlibrary libc", to_string=True)
-        try:
-            value = gdb.parse_and_eval(f"(unsigned long) &{name}")
-        except gdb.error:
-            FUNCTIONS[name] = None
-            return None
-        library = gdb.solib_name(int(value))
-        base = load_base(library) if library else 0
-        FUNCTIONS[name] = (library, int(value) - base)
-    if FUNCTIONS[name] is None:
-        return None
+        value = int(gdb.parse_and_eval(f"(unsigned long) &{name}"))
+        library = gdb.solib_name(value)
+        FUNCTIONS[name] = (library, value - (load_base(library) if library else 0))
     library, offset = FUNCTIONS[name]
     return (load_base(library) if library else 0) + offset
 
@@ -403,13 +294,25 @@ def function_address(name):
 def load_base(library):
     real = os.path.realpath(library)
     pid = gdb.selected_inferior().pid
-    return next(m[0] for m in mappings(pid) if m[4] in (library, real) and m[3] == 0)
+    for start, _, _, offset, name in mappings(pid):
+        if name in (library, real) and offset == 0:
+            return start
+    raise gdb.error(f"{library} is not loaded")
+
+
+def fixed_addresses(pid):
+    """gdb asks for them, but many containers forbid the call that it takes."""
+    with open("/proc/sys/kernel/randomize_va_space") as file:
+        if file.read().strip() == "0":
+            return True
+    with open(f"/proc/{pid}/personality") as file:
+        return bool(int(file.read(), 16) & NO_RANDOMIZATION)
 
 
 def stdin_address():
     try:
         return function_address("_IO_2_1_stdin_")
-    except (gdb.error, StopIteration):
+    except gdb.error:
         return None
 
 
@@ -419,68 +322,6 @@ def argument_block(pid):
         fields = file.read().rpartition(")")[2].split()
     start, end, env_start, env_end = (int(fields[i]) for i in (45, 46, 47, 48))
     return {"start": start, "end": end, "environment_start": env_start, "environment_end": env_end}
-
-
-def backtrace():
-    """Innermost frames with names; the libraries' symbols are read only now, a crash being rare."""
-    gdb.execute("sharedlibrary", to_string=True)
-    frames, frame = [], gdb.newest_frame()
-    while frame is not None and len(frames) < BACKTRACE_LIMIT:
-        position = frame.find_sal()
-        file = position.symtab.fullname() if position.symtab else None
-        frames.append({"function": frame.name() or "??", "file": file, "line": position.line if file else 0})
-        try:
-            frame = frame.older()
-        except gdb.error:
-            break
-    return frames
-
-
-def describe_frames(base):
-    result, frame = [], gdb.newest_frame()
-    while frame is not None:
-        position = frame.find_sal()
-        entry = {
-            "function": frame.name() or "??",
-            "pc": frame.pc() - base,
-            "sp": int(frame.read_register("rsp")) & (1 << 64) - 1,
-            "line": position.line,
-            "file": position.symtab.fullname() if position.symtab else None,
-            "variables": describe_variables(frame, position),
-        }
-        result.append(entry)
-        frame = frame.older()
-    return result
-
-
-def describe_variables(frame, position):
-    try:
-        block = frame.block()
-    except RuntimeError:  # code without debug information
-        return []
-    variables, depth = [], 0
-    while block is not None and not block.is_static and not block.is_global:
-        for symbol in block:
-            if (symbol.is_variable or symbol.is_argument) and not is_static(symbol):
-                # Holds for unoptimised code: at its own line and before, a variable still holds garbage.
-                pending = not symbol.is_argument and symbol.line >= position.line
-                variables.append(describe_variable(symbol, frame, depth, pending))
-        if block.function:
-            break
-        block, depth = block.superblock, depth + 1
-    return variables
-
-
-def describe_variable(symbol, frame, depth, pending):
-    entry = {"name": symbol.name, "line": symbol.line, "depth": depth, "pending": pending, "address": None}
-    try:
-        value = symbol.value(frame)
-        if not value.is_optimized_out and value.address is not None:  # else it lives in a register
-            entry["address"] = int(value.address)
-            entry["type"] = TYPES.number(value.type)
-    except gdb.error:
-        pass
-    return entry
 
 
 STEPS = {"reach": Run.reach, "trace": Run.trace, "transfer": Run.transfer, "visit": Run.visit, "finish": Run.finish}
@@ -502,7 +343,20 @@ def run(request):
     return {"done": done, "ended": current.ended}
 
 
-JOBS = {"describe": describe, "run": run}
+def look(request):
+    """Frames and variables of a process that somebody else started and stopped; it does not survive this."""
+    gdb.execute(f"attach {request['pid']}", to_string=True)
+    try:
+        if request["backtrace"]:
+            return {"backtrace": backtrace()}
+        answer = {"frames": describe_frames(request["base"])}
+        answer["layouts"] = describe_layouts(request["base"], request["wanted"])
+        return dict(answer, types=TYPES.rows[request["types_known"] :])
+    finally:
+        gdb.execute("kill", to_string=True)
+
+
+JOBS = {"describe": describe, "run": run, "look": look}
 LAST_STOP, LAST_EXIT = [None], [None]
 
 
@@ -523,7 +377,7 @@ class Carry(gdb.MICommand):
         try:
             reply = JOBS[request["job"]](request)
         except Exception as error:  # whatever it is, the other side must hear of it
-            reply = {"error": f"{type(error).__name__}: {error}"}
+            reply = {"error": f"{type(error).__name__}: {error}", "kind": type(error).__name__}
         with open(arguments[1], "w") as file:
             json.dump(reply, file)
 
@@ -540,6 +394,8 @@ class Sync(gdb.MICommand):
 gdb.events.stop.connect(note_stop)
 gdb.events.exited.connect(note_exit)
 gdb.execute("handle all nostop print pass", to_string=True)
+# "All" are without those that gdb itself needs.
+gdb.execute("handle SIGINT nostop print pass", to_string=True)
 gdb.execute(f"handle {' '.join(sorted(CRASHES))} {HALT} stop print pass", to_string=True)
 Carry("-causechain")
 Sync("-causechain-sync")

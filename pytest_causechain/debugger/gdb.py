@@ -17,7 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pytest_causechain.debugger.launch import Launch
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.process.remains import await_writers, end_group
 
 INSTALL = "install gdb 12 or newer (Debian, Ubuntu: apt-get install gdb)"
 OLDEST = 12  # the first with MI commands written in Python
@@ -25,6 +27,7 @@ START = [
     "-nx",  # no configuration of the user's
     "-q",
     "--interpreter=mi3",
+    "-iex", "set host-charset UTF-8",  # names of files, whatever the locale
     "-iex", "set auto-load no",  # no scripts from the directory under test
     "-iex", "set debuginfod enabled off",  # no network
     # Else every run reads the C library's debug file again, where one is installed: 250 ms instead of 15.
@@ -37,10 +40,13 @@ START = [
     "-iex", "set style enabled off",
     "-iex", "set width 0",
     "-iex", "set startup-with-shell on",
+    "-iex", "set exec-wrapper env",  # what the script in the shell's place executes first, see launch.py
     "-iex", "set disable-randomization on",
 ]  # fmt: skip
 # How long gdb may take for what does not depend on the program under test.
 PATIENCE_SECONDS = 30.0
+# How long it may take to tell where a halted program was: symbols of its libraries are read for that.
+HALT_SECONDS = 5.0
 
 
 class GdbFailure(Exception):
@@ -53,34 +59,67 @@ def find_gdb() -> str:
     if path is None:
         raise Refusal(f"gdb was not found: {INSTALL}.")
     try:
-        text = subprocess.run([path, "-nx", "--version"], capture_output=True, text=True, timeout=20).stdout
+        ask = [path, "-nx", "--version"]
+        answer = subprocess.run(ask, capture_output=True, text=True, timeout=20, env=gdb_environment())
     except (OSError, subprocess.SubprocessError) as error:
         raise Refusal(f"gdb does not start ({error}): {INSTALL}.") from None
-    version = re.search(r"(\d+)\.\d+\S*\s*$", text.partition("\n")[0])
-    if version is None or int(version[1]) < OLDEST:
-        raise Refusal(f"{text.partition(chr(10))[0] or 'this gdb'} is too old: {INSTALL}.")
+    name = answer.stdout.partition("\n")[0]
+    version = re.search(r"(\d+)\.\d+\S*\s*$", name)
+    if version is None:
+        raise Refusal(f"{path} does not tell its version: {INSTALL}.")
+    if int(version[1]) < OLDEST:
+        raise Refusal(f"{name} is too old: {INSTALL}.")
     return path
+
+
+def gdb_environment() -> dict[str, str]:
+    """Without what is meant for the user's Python and not for gdb's own. The program gets its own, by `Launch`."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 class Gdb:
     """Use as a context manager: leaving it ends gdb, the program it runs and the directory of side files."""
 
     def __init__(self, program: str) -> None:
-        from pygdbmi.gdbcontroller import GdbController  # takes a while: only where it is needed
+        from pygdbmi.IoManager import IoManager  # takes a while: only where it is needed
 
         gdb = find_gdb()
         self.program = program
         self.directory = Path(tempfile.mkdtemp(prefix="causechain-"))
-        agent = str(Path(__file__).with_name("agent.py"))
         self._tokens = itertools.count(1)
-        # A session of its own, so that Ctrl-C reaches pytest alone.
-        command = ["setsid", gdb, *START, "-x", agent, "--", program]
-        self._controller = GdbController(command)
+        self._running: Launch | None = None
+        agent = str(Path(__file__).with_name("agent.py"))
+        # The mask is inherited, and a gdb that never hears of SIGCHLD waits for ever.
+        mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        try:
+            self._process = subprocess.Popen(
+                [gdb, *START, "-x", agent, "--", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=gdb_environment(),
+                start_new_session=True,  # so that Ctrl-C reaches pytest alone
+            )
+        except OSError as error:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise Refusal(f"gdb does not start ({error}): {INSTALL}.") from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._io = IoManager(self._process.stdin, self._process.stdout, self._process.stderr)
         try:
             self.command("-causechain-sync")
         except GdbFailure as failure:
             self.close()
             raise Refusal(f"gdb cannot be used ({failure}): {INSTALL} with Python support.") from None
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def __enter__(self) -> Gdb:
         return self
@@ -91,22 +130,21 @@ class Gdb:
         self.close()
 
     def close(self) -> None:
-        process = self._controller.gdb_process
-        if process is not None:
-            # The program under test is gdb's child in a process group of its own; gdb takes it along when it
-            # is asked to end, and the kernel does (PTRACE_O_EXITKILL) when gdb has to be killed.
-            with contextlib.suppress(OSError, ValueError):
-                self._controller.write("-gdb-exit", read_response=False)
-            try:
-                process.wait(2)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
+        # While the program runs gdb hears nothing; when it must be killed itself, the kernel takes along what it
+        # traces, but not what that has started.
+        if (pid := self._running_pid()) is not None:
+            end_group(pid)
+        with contextlib.suppress(OSError, ValueError):
+            self._io.write("-gdb-exit", read_response=False)
+        try:
+            self._process.wait(2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def command(self, text: str, timeout_seconds: float = PATIENCE_SECONDS) -> Any:
@@ -122,14 +160,29 @@ class Gdb:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Have the agent carry out a request that runs no program."""
-        return self._carry(request, time.monotonic() + PATIENCE_SECONDS, None)
+        return self._carry(request, time.monotonic() + PATIENCE_SECONDS)
 
-    def run(self, request: dict[str, Any], pid_file: Path, timeout_seconds: float) -> dict[str, Any]:
+    def run(self, request: dict[str, Any], launch: Launch, timeout_seconds: float) -> dict[str, Any]:
         """Have the agent carry out a request that runs the program, which is halted when its time is over."""
-        pid_file.unlink(missing_ok=True)
-        return self._carry(request, time.monotonic() + timeout_seconds, pid_file)
+        deadline = time.monotonic() + timeout_seconds
+        launch.pid.unlink(missing_ok=True)
+        self._running = launch
+        answer = self._carry(request, deadline)
+        if (group := self._running_pid()) is not None:
+            if answer["ended"] is not None and answer["ended"]["ending"] != "timeout":
+                await_writers(group, (launch.stdout, launch.stderr), deadline)
+            end_group(group)
+        self._running = None
+        return answer
 
-    def _carry(self, request: dict[str, Any], deadline: float, pid_file: Path | None) -> dict[str, Any]:
+    def _running_pid(self) -> int | None:
+        """Of the program, which leads a process group of its own; None before it is started."""
+        try:
+            return int(self._running.pid.read_text()) if self._running is not None else None
+        except (OSError, ValueError):
+            return None
+
+    def _carry(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
         request_file, reply_file = self.directory / "request.json", self.directory / "reply.json"
         request_file.write_text(json.dumps(request))
         reply_file.unlink(missing_ok=True)
@@ -137,31 +190,39 @@ class Gdb:
         token = next(self._tokens)
         self._send(f"{token}-causechain-sync")
         reply = self._reply(token, deadline)
-        if reply is None and pid_file is not None:
-            # Halted rather than killed: the agent then tells where it was. Killed where that does not help.
-            for sign in (signal.SIGSTOP, signal.SIGKILL):
-                with contextlib.suppress(OSError, ValueError):
-                    os.kill(int(pid_file.read_text()), sign)
-                reply = self._reply(token, time.monotonic() + 2.0)
-                if reply is not None:
-                    break
+        if reply is None and self._running is not None:
+            reply = self._halt(token)
         if reply is None or not reply_file.exists():
             raise GdbFailure("gdb does not answer any more")
         answer: dict[str, Any] = json.loads(reply_file.read_bytes())
+        if answer.get("kind") == "AddressesVary":
+            raise Refusal(
+                f"the addresses of {self.program} change from run to run, since this container forbids personality(): "
+                "start it with --security-opt seccomp=unconfined."
+            )
         if "error" in answer:
             raise GdbFailure(answer["error"])
         return answer
 
+    def _halt(self, token: int) -> dict[str, Any] | None:
+        """Stopped rather than killed, so that the agent can tell where it was; killed where that does not help."""
+        for sign in (signal.SIGSTOP, signal.SIGKILL):
+            if (pid := self._running_pid()) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sign)
+            if (reply := self._reply(token, time.monotonic() + HALT_SECONDS)) is not None:
+                return reply
+        return None
+
     def _send(self, line: str) -> None:
         try:
-            self._controller.write(line, read_response=False)
+            self._io.write(line, read_response=False)
         except (OSError, ValueError) as error:
             raise GdbFailure(f"gdb has ended ({error})") from None
 
     def _reply(self, token: int, deadline: float) -> dict[str, Any] | None:
         """pygdbmi's own waiting takes 0.2 s a command and mistakes a slow reply for the next one's."""
-        io, process = self._controller.io_manager, self._controller.gdb_process
-        assert process is not None
+        io, process = self._io, self._process
         streams = [io.stdout_fileno, io.stderr_fileno]
         while (left := deadline - time.monotonic()) > 0:
             ready, _, _ = select.select(streams, [], [], min(left, 1.0))

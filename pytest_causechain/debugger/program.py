@@ -14,7 +14,9 @@ from pytest_causechain.model.refusal import Refusal
 
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
+ELF_MAGIC = b"\x7fELF"
 ELF_TYPE_OFFSET, ELF_TYPE_SHARED = 16, 3
+ELF_MACHINE_OFFSET, ELF_MACHINE_X86_64 = 18, 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class ProgramMap:
     functions: tuple[Function, ...]
     globals: tuple[dict[str, Any], ...]
     types: list[dict[str, Any]]
+    # All addresses at which the code of some line begins, also in the middle of a statement.
+    rows: tuple[int, ...] = ()
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -82,7 +86,10 @@ class ProgramMap:
 
 def describe_program(gdb: Gdb) -> ProgramMap:
     with Path(gdb.program).open("rb") as file:
-        relocated = file.read(ELF_TYPE_OFFSET + 1)[ELF_TYPE_OFFSET] == ELF_TYPE_SHARED
+        header = file.read(ELF_MACHINE_OFFSET + 1)
+    if not header.startswith(ELF_MAGIC) or header[ELF_MACHINE_OFFSET] != ELF_MACHINE_X86_64:
+        raise Refusal(f"{gdb.program} is no program for x86-64: build and test it on such a machine.")
+    relocated = header[ELF_TYPE_OFFSET] == ELF_TYPE_SHARED
     listing = gdb.command("-symbol-info-variables")["symbols"].get("debug", [])
     names = sorted({symbol["name"] for file in listing for symbol in file["symbols"]})
     answer = gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})
@@ -94,7 +101,8 @@ def describe_program(gdb: Gdb) -> ProgramMap:
     )
     if not any(function.name == "main" for function in functions):
         raise Refusal(f"{gdb.program} has no debug information for main(): build all of it with -g.")
-    return ProgramMap(gdb.program, relocated, functions, tuple(answer["globals"]), answer["types"])
+    rows = tuple(address for address, _, _ in answer["lines"])
+    return ProgramMap(gdb.program, relocated, functions, tuple(answer["globals"]), answer["types"], rows)
 
 
 def make_function(row: tuple[str, int, int, str, int], statements: list[Statement]) -> Function | None:

@@ -55,7 +55,15 @@ class Visit:
 
 
 def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]]) -> Visit:
-    frames = tuple(
+    regions = tuple(
+        Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
+    )
+    frames = make_frames(answer["frames"])
+    return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"])
+
+
+def make_frames(rows: list[dict[str, Any]]) -> tuple[VisitedFrame, ...]:
+    return tuple(
         VisitedFrame(
             frame["function"],
             frame["file"],
@@ -68,9 +76,5 @@ def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]
                 if v["address"] is not None
             ),
         )
-        for frame in answer["frames"]
+        for frame in rows
     )
-    regions = tuple(
-        Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
-    )
-    return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"])

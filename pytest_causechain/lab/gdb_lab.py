@@ -12,15 +12,12 @@ from pytest_causechain.debugger.gdb import Gdb, GdbFailure
 from pytest_causechain.debugger.launch import Launch, write_launch
 from pytest_causechain.debugger.program import describe_program
 from pytest_causechain.debugger.visit import Visit, make_visit
-from pytest_causechain.lab.laboratory import Event, Side, Trace
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, LOW_HALF, RECORD, USED_UP, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
-
-# Until the original runs have been timed.
-FIRST_RUN_SECONDS = 20.0
 
 
 class GdbLab:
@@ -30,6 +27,7 @@ class GdbLab:
     """
 
     name = "gdb"
+    recordable = 10_000
 
     def __init__(self, passing: Command, failing: Command, deadline: float) -> None:
         self.deadline = deadline
@@ -55,6 +53,9 @@ class GdbLab:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._gdb.close()
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
@@ -89,16 +90,15 @@ class GdbLab:
         step |= {"output": str(output), "until": [until.address, until.visit] if until else None}
         self._run(side, [reach(stops), step])
         if not output.exists():
-            return Trace((), False)
+            return Trace((), b"", 0, False)
         answer = json.loads(output.read_bytes())
-        base = answer["base"]
-        events = tuple(Event(addresses[i], sp, back - base if back else 0) for i, sp, back in answer["events"])
-        return Trace(events, answer["complete"])
+        records = b"".join(RECORD.pack(back & LOW_HALF, number, sp) for number, sp, back in answer["events"])
+        return Trace(tuple(addresses), records, answer["base"], answer["complete"])
 
     def _run(self, side: Side, steps: list[dict[str, Any]]) -> dict[str, Any]:
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise BudgetUsedUp("the time budget is used up: raise --cause-chain-timeout.")
+            raise BudgetUsedUp(USED_UP)
         launch = self._launches[side]
         launch.prepare()
         request = {
@@ -106,12 +106,17 @@ class GdbLab:
             "program": self.program.path,
             "relocated": self.program.relocated,
             "launcher": str(launch.script),
+            "stdin": str(launch.stdin),
             "steps": steps,
         }
         try:
-            return self._gdb.run(request, launch.pid, min(left, self.run_seconds))
+            answer = self._gdb.run(request, launch, min(left, self.run_seconds))
         except GdbFailure as failure:
             raise Refusal(f"gdb failed while running {self.program.path} ({failure}): please report this.") from None
+        ended = answer["ended"]
+        if ended is not None and ended["ending"] == "timeout" and time.monotonic() >= self.deadline:
+            raise BudgetUsedUp(USED_UP)  # it might have ended, given more time
+        return answer
 
     def _observe(self, side: Side, answer: dict[str, Any]) -> Observation:
         launch, ended = self._launches[side], answer["ended"]

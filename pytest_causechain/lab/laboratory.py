@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import cached_property
+from typing import Literal, NamedTuple, Protocol
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
@@ -13,10 +15,12 @@ from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.transfer import NOTHING, Transfer
 
 Side = Literal["passing", "failing"]
+# For one run, until the original ones have been timed.
+FIRST_RUN_SECONDS = 20.0
+USED_UP = "the time budget is used up: raise --cause-chain-timeout."
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """An executed instruction that was watched: a function's first one has a return address, others 0."""
 
     address: int
@@ -24,19 +28,41 @@ class Event:
     return_address: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """`complete`: up to the wanted stop or the end of the run; else cut off at a limit."""
+# Of one event, as the tracer writes it: low half of the return address, number of the watched address, stack pointer.
+RECORD = struct.Struct("<IIQ")
+LOW_HALF = 0xFFFFFFFF
 
-    events: tuple[Event, ...]
+
+@dataclass(frozen=True)
+class Trace:
+    """Events of the watched `addresses`. `complete`: up to the wanted stop or the end of the run; else cut off at a
+    limit. They are kept as records, of which there may be millions, until somebody looks at them."""
+
+    addresses: tuple[int, ...]
+    records: bytes
+    base: int
     complete: bool
+
+    def __len__(self) -> int:
+        return len(self.records) // RECORD.size
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(
+            Event(self.addresses[number], sp, (back - self.base & LOW_HALF) if back else 0)
+            for back, number, sp in RECORD.iter_unpack(self.records)
+        )
 
 
 class Lab(Protocol):
-    """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own."""
+    """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own.
+
+    `recordable` is how many events it traces within a few seconds, `run_seconds` how long one run may take."""
 
     name: str
     program: ProgramMap
+    recordable: int
+    run_seconds: float
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
         """Run to the stops, apply the transfer, resume, observe."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from pytest_causechain.moments.tree import Invocation, Line
 
@@ -30,7 +30,7 @@ def align_trees(
     return sorted(pairs, key=lambda pair: pair[1].event)
 
 
-def common_subsequence(a: Sequence[object], b: Sequence[object]) -> list[tuple[int, int]]:
+def common_subsequence(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Index pairs of a longest common subsequence (of a long one where the sequences differ a lot)."""
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
@@ -38,13 +38,17 @@ def common_subsequence(a: Sequence[object], b: Sequence[object]) -> list[tuple[i
     end = 0
     while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
         end += 1
-    inner_a, inner_b = a[start : len(a) - end], b[start : len(b) - end]
+    # What only one of them has is in no common subsequence: without it there are fewer differences.
+    elements_a, elements_b = set(a[start : len(a) - end]), set(b[start : len(b) - end])
+    kept_a = [i for i in range(start, len(a) - end) if a[i] in elements_b]
+    kept_b = [j for j in range(start, len(b) - end) if b[j] in elements_a]
+    inner_a, inner_b = [a[i] for i in kept_a], [b[j] for j in kept_b]
     inner = shortest_edit(inner_a, inner_b)
     if inner is None:
         inner = look_ahead(inner_a, inner_b)
     return [
         *((i, i) for i in range(start)),
-        *((start + i, start + j) for i, j in inner),
+        *((kept_a[i], kept_b[j]) for i, j in inner),
         *((len(a) - k, len(b) - k) for k in range(end, 0, -1)),
     ]
 
@@ -88,13 +92,24 @@ def walk_back(rounds: list[dict[int, int]], x: int, y: int) -> list[tuple[int, i
 
 
 def look_ahead(a: Sequence[object], b: Sequence[object]) -> list[tuple[int, int]]:
-    """Linear time: each element with its next equal within sight."""
+    """Linear time: again and again the next pair for which the least is left out; what has none in sight is left out
+    itself."""
     pairs: list[tuple[int, int]] = []
-    at = 0
-    for i, element in enumerate(a):
-        for j in range(at, min(at + LOOK_AHEAD, len(b))):
-            if b[j] == element:
-                pairs.append((i, j))
-                at = j + 1
-                break
+    i = j = 0
+    while i < len(a) and j < len(b):
+        left_out = next(
+            (
+                (n, total - n)
+                for total in range(LOOK_AHEAD)
+                for n in range(total + 1)
+                if i + n < len(a) and j + total - n < len(b) and a[i + n] == b[j + total - n]
+            ),
+            None,
+        )
+        if left_out is None:
+            i, j = i + LOOK_AHEAD // 2, j + LOOK_AHEAD // 2
+            continue
+        i, j = i + left_out[0], j + left_out[1]
+        pairs.append((i, j))
+        i, j = i + 1, j + 1
     return pairs

@@ -1,0 +1,288 @@
+# mypy: ignore-errors
+"""What gdb knows of a program: types, functions, statements, variables, frames. A part of the agent."""
+
+import re
+
+import gdb
+
+RECORDS = {gdb.TYPE_CODE_STRUCT: "struct", gdb.TYPE_CODE_UNION: "union"}
+POINTERS = {gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF}
+SCALARS = {
+    gdb.TYPE_CODE_INT: "int",
+    gdb.TYPE_CODE_CHAR: "char",
+    gdb.TYPE_CODE_BOOL: "bool",
+    gdb.TYPE_CODE_FLT: "float",
+    gdb.TYPE_CODE_ENUM: "enum",
+    gdb.TYPE_CODE_VOID: "void",
+    gdb.TYPE_CODE_FUNC: "function",
+}
+# An endless recursion has millions of frames; the innermost and a few more tell enough.
+BACKTRACE_LIMIT = 64
+
+
+class TypeTable:
+    """Numbers types for the life of this gdb; a row may refer to other rows, also to itself."""
+
+    def __init__(self):
+        self.rows = []
+        self.numbers = {}
+
+    def key(self, kind):
+        """gdb.Type has no identity, and two files may define different structs of one name."""
+        if kind.code in POINTERS:
+            return ("pointer", kind.code, self.key(basic(kind.target())))
+        if kind.code == gdb.TYPE_CODE_ARRAY:
+            return ("array", kind.range(), self.key(basic(kind.target())))
+        if kind.code in RECORDS:
+            members = tuple((f.name, getattr(f, "bitpos", None)) for f in kind.fields())
+            return (kind.code, kind.tag, kind.sizeof, members)
+        return (kind.code, str(kind))
+
+    def number(self, kind):
+        name = str(kind)
+        kind = complete(basic(kind))
+        key = self.key(kind)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.rows)
+            sized = kind.code not in (gdb.TYPE_CODE_FUNC, gdb.TYPE_CODE_VOID)
+            row = {"name": name, "size": kind.sizeof if sized else 0}
+            self.rows.append(row)  # before its members are looked at: types are recursive
+            self.describe(kind, row)
+        return self.numbers[key]
+
+    def describe(self, kind, row):
+        if kind.code in RECORDS:
+            row["kind"] = RECORDS[kind.code]
+            row["fields"] = [
+                [f.name or "", f.bitpos, f.bitsize, self.number(f.type)]
+                for f in kind.fields()
+                if hasattr(f, "bitpos")  # static members have none
+            ]
+        elif kind.code in POINTERS:
+            row.update(kind="pointer", target=self.number(kind.target()))
+        elif kind.code == gdb.TYPE_CODE_ARRAY:
+            low, high = kind.range()
+            row.update(kind="array", target=self.number(kind.target()), count=max(0, high - low + 1))
+        else:
+            row["kind"] = SCALARS.get(kind.code, "other")
+            if row["kind"] in ("int", "char"):
+                row["signed"] = kind.is_signed
+                # C's char is an integer type to DWARF; its size tells it from others.
+                if kind.sizeof == 1:
+                    row["kind"] = "char"
+            elif row["kind"] == "enum":
+                row["values"] = {f.name: f.enumval for f in kind.fields()}
+
+
+def basic(kind):
+    return kind.strip_typedefs().unqualified()
+
+
+def complete(kind):
+    """A struct that is only declared in this file may be defined in another one."""
+    if kind.code in RECORDS and not kind.fields() and kind.tag:
+        try:
+            return basic(gdb.lookup_type(f"{RECORDS[kind.code]} {kind.tag}"))
+        except gdb.error:
+            pass
+    return kind
+
+
+TYPES = TypeTable()
+
+
+def is_static(symbol):
+    return symbol.is_variable and symbol.addr_class == gdb.SYMBOL_LOC_STATIC
+
+
+def describe(request):
+    """Functions and statements of the program's own code, and its variables of static storage.
+
+    All addresses are those of the file: this is asked before the first run. Iterating `symtab.linetable()` can
+    crash gdb 13.1, the maintenance command cannot. gdb 13 has no way down from a block to those nested in it, but
+    each of them has code, and from its addresses the way leads up.
+    """
+    lines = line_table(request["foreign"])
+    functions, statics, seen = {}, {}, set()
+    for address, _, _ in lines:
+        chain = [gdb.block_for_pc(address)]
+        while chain[-1] is not None:
+            chain.append(chain[-1].superblock)
+        chain.pop()
+        function = holding_function(chain)
+        if function is not None and function.start not in functions:
+            symbol = function.function
+            # Of an optimised function some parts may lie elsewhere, even before its first instruction.
+            entry = int(symbol.value().address)
+            name = remove_parameters(symbol.name)
+            functions[function.start] = [name, entry, function.end, symbol.symtab.fullname(), symbol.line]
+        for depth, block in enumerate(chain):
+            key = (block.start, block.end, block.is_static, block.is_global)
+            if key not in seen:
+                seen.add(key)
+                owner = holding_function(chain[depth:])
+                add_statics(block, remove_parameters(owner.function.name) if owner else None, statics)
+    for name in request["names"]:
+        symbols = [gdb.lookup_global_symbol(name), *gdb.lookup_static_symbols(name)]
+        add_statics([symbol for symbol in symbols if symbol is not None], None, statics)
+    answer = {"functions": list(functions.values()), "lines": lines, "globals": list(statics.values())}
+    return dict(answer, types=TYPES.rows)
+
+
+def holding_function(chain):
+    """Of a block and all around it: the function whose code it is. One that was inlined lies within another one;
+    a lambda is only declared there."""
+    found = None
+    for block in chain:
+        if block.function and (found is None or (block.start <= found.start and found.end <= block.end)):
+            found = block
+    return found
+
+
+def remove_parameters(name):
+    """`shop::Item::cost() const` as frames have it: `shop::Item::cost`. In C there is nothing to remove."""
+    depth = 0
+    for index in range(name.rfind(")"), -1, -1):
+        depth += (name[index] == ")") - (name[index] == "(")
+        if not depth:
+            return name[:index]
+    return name
+
+
+def line_table(foreign):
+    """[address, file, line] of each statement, without the files whose names start with one of `foreign`."""
+    gdb.execute("maint expand-symtabs", to_string=True)
+    rows, file = {}, None
+    for text in gdb.execute("maint info line-table", to_string=True).splitlines():
+        if text.startswith("symtab: "):
+            file = text[len("symtab: ") : text.rindex(" ((struct symtab")]
+        elif (row := STATEMENT.match(text)) and not file.startswith(tuple(foreign)):
+            rows[int(row[2], 16)] = [int(row[2], 16), file, int(row[1])]
+    return sorted(rows.values())
+
+
+# INDEX LINE ADDRESS [UNRELOCATED ADDRESS] IS-STMT ...
+STATEMENT = re.compile(r"\d+ +(\d+) +(0x[0-9a-f]+) +(?:0x[0-9a-f]+ +)?Y")
+
+
+def add_statics(symbols, function, found):
+    for symbol in symbols:
+        if not is_static(symbol):
+            continue
+        try:
+            address = int(symbol.value().address)
+            number = TYPES.number(symbol.type)
+        except (gdb.error, TypeError):  # only declared here, or optimised out
+            continue
+        file = symbol.symtab.fullname() if symbol.symtab else None
+        entry = {"name": symbol.name, "file": file, "address": address, "type": number, "function": function}
+        found.setdefault(address, entry)
+
+
+def backtrace():
+    """Innermost frames with names; the libraries' symbols are read only now, a crash being rare."""
+    gdb.execute("sharedlibrary", to_string=True)
+    frames, frame = [], gdb.newest_frame()
+    while frame is not None and len(frames) < BACKTRACE_LIMIT:
+        position = frame.find_sal()
+        file = position.symtab.fullname() if position.symtab else None
+        frames.append({"function": frame.name() or "??", "file": file, "line": position.line if file else 0})
+        frame = older(frame)
+    return frames
+
+
+def older(frame):
+    """None also where a broken stack leads nowhere."""
+    try:
+        return frame.older()
+    except gdb.error:
+        return None
+
+
+def describe_frames(base):
+    result, frame = [], gdb.newest_frame()
+    while frame is not None:
+        position = frame.find_sal()
+        entry = {
+            "function": frame.name() or "??",
+            "pc": frame.pc() - base,
+            "sp": int(frame.read_register("rsp")) & (1 << 64) - 1,
+            "line": position.line,
+            "file": position.symtab.fullname() if position.symtab else None,
+            "variables": describe_variables(frame, position),
+        }
+        result.append(entry)
+        frame = older(frame)
+    return result
+
+
+def describe_variables(frame, position):
+    try:
+        blocks = scopes(frame.block())
+    except RuntimeError:  # code without debug information
+        return []
+    variables = []
+    for depth, block in reversed(list(enumerate(reversed(blocks)))):
+        for symbol in block:
+            if is_local(symbol):
+                # Holds for unoptimised code: at its own line and before, a variable still holds garbage.
+                pending = not symbol.is_argument and symbol.line >= position.line
+                variables.append(describe_variable(symbol, frame, depth, pending))
+    return variables
+
+
+def scopes(block):
+    """A block and those around it, up to that of the function."""
+    found = []
+    while block is not None and not block.is_static and not block.is_global:
+        found.append(block)
+        block = None if block.function else block.superblock
+    return found
+
+
+def is_local(symbol):
+    return (symbol.is_variable or symbol.is_argument) and not is_static(symbol)
+
+
+def describe_layouts(base, wanted):
+    """For functions on the stack ([entry, addresses of its statements]): all their blocks, and where the variables
+    of each lie, wherever in the function it is stopped. None for one whose variables have no fixed places."""
+    layouts, frame = {}, gdb.newest_frame()
+    by_entry = {base + entry: addresses for entry, addresses in wanted}
+    while frame is not None:
+        function = frame.function()
+        entry = int(function.value().address) if function is not None else None
+        if entry in by_entry and str(entry - base) not in layouts:
+            layouts[str(entry - base)] = describe_layout(frame, [base + a for a in by_entry[entry]], base)
+        frame = frame.older()
+    return layouts
+
+
+def describe_layout(frame, addresses, base):
+    blocks = {}
+    for address in addresses:
+        around = scopes(gdb.block_for_pc(address))
+        for depth, block in enumerate(reversed(around)):
+            if (block.start, block.end) in blocks:
+                continue
+            variables = []
+            for symbol in block:
+                if is_local(symbol):
+                    if symbol.type.dynamic:  # an array whose length was computed
+                        return None
+                    entry = describe_variable(symbol, frame, depth, False)
+                    variables.append(dict(entry, is_argument=symbol.is_argument))
+            blocks[block.start, block.end] = [block.start - base, block.end - base, variables]
+    return {"rbp": int(frame.read_register("rbp")) & (1 << 64) - 1, "blocks": list(blocks.values())}
+
+
+def describe_variable(symbol, frame, depth, pending):
+    entry = {"name": symbol.name, "line": symbol.line, "depth": depth, "pending": pending, "address": None}
+    try:
+        value = symbol.value(frame)
+        if not value.is_optimized_out and value.address is not None:  # else it lives in a register
+            entry["address"] = int(value.address)
+            entry["type"] = TYPES.number(value.type)
+    except gdb.error:
+        pass
+    return entry

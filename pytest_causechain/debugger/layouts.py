@@ -1,0 +1,112 @@
+"""Where the variables of each function lie, learned at one visit, so that further ones need no gdb.
+
+In unoptimised code a variable keeps its distance from the frame pointer, wherever in the function it is stopped,
+and the frame pointers form a chain from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_causechain.debugger.program import Function, ProgramMap
+from pytest_causechain.debugger.visit import Variable, VisitedFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """A frame as its frame pointer tells: where it stands (an address of the file) and rbp there."""
+
+    pc: int
+    rbp: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    name: str
+    line: int
+    depth: int
+    offset: int
+    type: int
+    is_argument: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    start: int
+    end: int
+    places: tuple[_Place, ...]
+
+
+class FrameLayouts:
+    def __init__(self, program: ProgramMap) -> None:
+        self._program = program
+        # None: this function's variables have no fixed places.
+        self._known: dict[int, tuple[_Block, ...] | None] = {}
+
+    def unknown(self, chain: Sequence[Chained]) -> list[tuple[int, list[int]]]:
+        """The functions of these frames that a visit should describe: entry, addresses of the statements."""
+        functions = self._functions(chain)
+        if functions is None:
+            return []
+        new = {function.address: function for function in functions if function.address not in self._known}
+        return [(address, [s.address for s in function.statements]) for address, function in new.items()]
+
+    def learn(self, layouts: dict[str, Any], chain: Sequence[Chained]) -> None:
+        """What a visit said of functions of these frames; believed only where gdb sees the same frame pointer."""
+        pointers = {f.address: c.rbp for f, c in zip(self._functions(chain) or (), chain, strict=False)}
+        for entry, layout in layouts.items():
+            address = int(entry)
+            if layout is None or pointers.get(address) != layout["rbp"]:
+                self._known[address] = None
+            else:
+                self._known[address] = tuple(_make_block(block, layout["rbp"]) for block in layout["blocks"])
+
+    def frames(self, chain: Sequence[Chained], sp: int) -> tuple[VisitedFrame, ...] | None:
+        """What gdb would tell of these frames; None when only gdb can."""
+        functions = self._functions(chain)
+        if functions is None:
+            return None
+        frames = []
+        for number, (function, place) in enumerate(zip(functions, chain, strict=True)):
+            blocks = self._known.get(function.address)
+            if blocks is None:
+                return None
+            at = place.pc - (number > 0)  # a return address lies behind its call
+            line = max((s for s in function.statements if s.address <= at), key=lambda s: s.address, default=None)
+            if line is None:
+                return None
+            variables = _variables(blocks, at, place.rbp, line.line)
+            frames.append(VisitedFrame(function.name, line.file, line.line, place.pc, sp, variables))
+            sp = place.rbp + 16
+        return tuple(frames)
+
+    def _functions(self, chain: Sequence[Chained]) -> list[Function] | None:
+        """Those of the frames up to main; None when other code lies between."""
+        functions = []
+        for number, place in enumerate(chain):
+            function = self._program.function_at(place.pc - (number > 0))
+            if function is None:
+                return None
+            functions.append(function)
+        return functions if functions and functions[-1].name == "main" else None
+
+
+def _make_block(block: tuple[int, int, list[dict[str, Any]]], rbp: int) -> _Block:
+    start, end, variables = block
+    places = (
+        _Place(v["name"], v["line"], v["depth"], v["address"] - rbp, v["type"], v["is_argument"])
+        for v in variables
+        if v["address"] is not None
+    )
+    return _Block(start, end, tuple(places))
+
+
+def _variables(blocks: Sequence[_Block], pc: int, rbp: int, line: int) -> tuple[Variable, ...]:
+    """Of all blocks around the place, the innermost first."""
+    around = sorted((b for b in blocks if b.start <= pc < b.end), key=lambda b: b.end - b.start)
+    return tuple(
+        Variable(p.name, p.line, p.depth, rbp + p.offset, p.type, not p.is_argument and p.line >= line)
+        for block in around
+        for p in block.places
+    )

@@ -1,0 +1,104 @@
+"""The process in which all tracing happens: one thread, because ptrace belongs to one, and nothing of pytest.
+
+It serves one pair of runs: the first message opens a lab for it, each further one is a call of that lab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_causechain.debugger.gdb import GdbFailure
+from pytest_causechain.lab.gdb_lab import GdbLab
+from pytest_causechain.lab.ptrace_lab import PtraceLab, is_suitable
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.subject import CannotStart
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` names a lab, None lets
+    the engine choose."""
+
+    passing: Command
+    failing: Command
+    deadline: float
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A method of the lab, or "run_seconds" to set that."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The value of a call, with the name of the lab by then and the types it has learned since the last answer; or
+    why there is none: the user's time is over, a sentence for the user, or a trouble that another try may not meet."""
+
+    value: Any = None
+    lab: str = ""
+    types: tuple[dict[str, Any], ...] = ()
+    budget: str = ""
+    refusal: str = ""
+    trouble: str = ""
+
+
+def serve(connection: Connection[Any, Any]) -> int:
+    lab: GdbLab | PtraceLab | None = None
+    types_told = 0
+    try:
+        while (message := connection.recv()) is not None:
+            try:
+                if isinstance(message, Open):
+                    lab = open_lab(message)
+                    types_told = len(lab.program.types)
+                    value: Any = (lab.program, lab.recordable)
+                else:
+                    assert lab is not None
+                    value = carry_out(lab, message)
+                answer = Answer(value, lab.name, tuple(lab.program.types[types_told:]))
+                types_told = len(lab.program.types)
+            except BudgetUsedUp as used_up:
+                answer = Answer(budget=str(used_up))
+            except Refusal as refusal:
+                answer = Answer(refusal=str(refusal))
+            except CannotStart as error:
+                answer = Answer(refusal=f"{error}: build it before the tests run, and leave it alone while they do.")
+            except (GdbFailure, OSError) as error:
+                answer = Answer(trouble=f"{type(error).__name__}: {error}")
+            connection.send(answer)
+    except EOFError:
+        pass
+    finally:
+        if lab is not None:
+            lab.close()
+    return 0
+
+
+def open_lab(message: Open) -> GdbLab | PtraceLab:
+    """The fastest lab that can deal with this program here."""
+    pair = (message.passing, message.failing, message.deadline)
+    if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
+        return GdbLab(*pair)
+    return PtraceLab(*pair, use_copies=message.kind != "rerun")
+
+
+def carry_out(lab: GdbLab | PtraceLab, call: Call) -> Any:
+    if call.name == "run_seconds":
+        (lab.run_seconds,) = call.arguments
+        return None
+    if call.name == "visit":
+        visit = lab.visit(*call.arguments)
+        # All types with each visit would be most of the message.
+        return None if visit is None else replace(visit, types=[])
+    calls: dict[str, Callable[..., Any]] = {"experiment": lab.experiment, "trace": lab.trace}
+    return calls[call.name](*call.arguments)

@@ -1,0 +1,134 @@
+"""A lab in an engine process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.lab.engine import Answer, Call, Open
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Side, Trace
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.companion import Companion, CompanionLost
+
+# Beyond the user's time limit: for what has begun to come to its end.
+GRACE_SECONDS = 10.0
+CLOSING_SECONDS = 5.0
+
+
+class _Trouble(Exception):
+    """The engine or its gdb is lost."""
+
+
+class RemoteLab:
+    """Use as a context manager. `kind` forces a lab: "fork", "rerun" or "gdb"."""
+
+    def __init__(self, passing: Command, failing: Command, deadline: float, kind: str | None = None) -> None:
+        self.deadline = deadline
+        self.name = kind or ""
+        self._opening = Open(passing, failing, deadline, kind)
+        self._run_seconds = FIRST_RUN_SECONDS
+        self._companion: Companion | None = None
+        self.program: ProgramMap
+        self.recordable: int
+        self.program, self.recordable = self._call(self._opening)
+
+    def __enter__(self) -> RemoteLab:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._companion is not None:
+            self._companion.close(CLOSING_SECONDS)
+            self._companion = None
+
+    @property
+    def run_seconds(self) -> float:
+        """How long one run may take."""
+        return self._run_seconds
+
+    @run_seconds.setter
+    def run_seconds(self, seconds: float) -> None:
+        self._run_seconds = seconds
+        self._call(Call("run_seconds", (seconds,)))
+
+    def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
+        observation: Observation = self._call(Call("experiment", (side, tuple(stops), transfer)))
+        return observation
+
+    def visit(
+        self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
+    ) -> Visit | None:
+        visit: Visit | None = self._call(Call("visit", (side, tuple(stops), transfer, tuple(then))))
+        return None if visit is None else replace(visit, types=self.program.types)
+
+    def trace(
+        self,
+        side: Side,
+        stops: Sequence[Stop],
+        addresses: Sequence[int],
+        until: Stop | None = None,
+        limit: int = 10_000,
+    ) -> Trace:
+        trace: Trace = self._call(Call("trace", (side, tuple(stops), tuple(addresses), until, limit)))
+        return trace
+
+    def _call(self, message: Open | Call) -> Any:
+        """A lost engine is replaced once, since that may be an accident; a second loss at the same work is not."""
+        try:
+            return self._attempt(message)
+        except _Trouble:
+            self._abandon()
+        try:
+            return self._attempt(message)
+        except _Trouble as trouble:
+            self._abandon()
+            raise Refusal(f"the engine failed twice at the same work ({trouble}): please report this.") from None
+
+    def _attempt(self, message: Open | Call) -> Any:
+        if self._companion is None:
+            self._companion = Companion("pytest_causechain.lab.engine")
+            if not isinstance(message, Open):
+                self._exchange(self._opening)
+                self._exchange(Call("run_seconds", (self._run_seconds,)))
+        return self._exchange(message)
+
+    def _exchange(self, message: Open | Call) -> Any:
+        assert self._companion is not None
+        try:
+            answer: Answer = self._companion.exchange(message, self._patience())
+        except CompanionLost as lost:
+            raise _Trouble("it does not answer in time" if lost.is_late else last_line(lost.log)) from None
+        if answer.trouble:
+            raise _Trouble(answer.trouble)
+        if answer.budget or answer.refusal:
+            raise BudgetUsedUp(answer.budget) if answer.budget else Refusal(answer.refusal)
+        self.name = answer.lab
+        if not isinstance(message, Open):
+            self.program.types.extend(answer.types)
+        return answer.value
+
+    def _abandon(self) -> None:
+        if self._companion is not None:
+            self._companion.close()
+            self._companion = None
+
+    def _patience(self) -> float:
+        return max(0.0, self.deadline - time.monotonic()) + GRACE_SECONDS
+
+
+def last_line(log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "it ended without a word"

@@ -1,0 +1,255 @@
+"""Runs that do not end by themselves, and what is left of them: nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_causechain.lab.gdb_lab import GdbLab
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+
+HANGING = r"""
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile int wheel;
+static void turn(void)
+{
+    for (;;)
+        wheel++;
+}
+static void *turn_in_thread(void *nothing) { turn(); return nothing; }
+static int is(char **argv, const char *name) { return strcmp(argv[1], name) == 0; }
+static void never(void) { puts("never"); }
+
+int main(int argc, char **argv)
+{
+    printf("so far\n");
+    fflush(stdout);
+    if (is(argv, "loop"))
+        turn();
+    if (is(argv, "sleep"))
+        sleep(1000);
+    if (is(argv, "stubborn")) {
+        sigset_t all;
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, NULL);
+        turn();
+    }
+    if (is(argv, "threads")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, turn_in_thread, NULL);
+        pthread_join(thread, NULL);
+    }
+    if (is(argv, "child")) {
+        if (fork() == 0)
+            turn();
+        wait(NULL);
+    }
+    if (is(argv, "family")) {
+        for (int i = 0; i < 3; i++)
+            if (fork() == 0)
+                sleep(1000);
+        return 4;
+    }
+    if (is(argv, "daemon")) {
+        if (fork() == 0) {
+            for (int i = 0; i < 3; i++)
+                close(i);
+            sleep(1000);
+        }
+        return 5;
+    }
+    if (is(argv, "killed")) {
+        pid_t parent = getpid();
+        if (fork() == 0) {
+            kill(parent, argv[2][0] == 't' ? SIGTERM : SIGKILL);
+            _exit(0);
+        }
+        sleep(1000);
+    }
+    if (is(argv, "flood"))
+        for (;;)
+            puts("................................................................................................");
+    if (is(argv, "exec"))
+        execl("/bin/sleep", "sleep", "0", NULL);
+    never();
+    return 0;
+}
+"""
+# Long enough for any machine to get behind main's first lines.
+SHORT_SECONDS = 1.0
+
+
+@pytest.fixture
+def program(build) -> Program:
+    return build(HANGING, "-pthread")
+
+
+def find_function(lab: RemoteLab, name: str) -> int:
+    return next(f.address for f in lab.program.functions if f.name == name)
+
+
+def find_processes(program: Program) -> list[int]:
+    """All living processes that execute this program."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if str((process / "exe").readlink()) == program.path:
+                    found.append(int(process.name))
+    return found
+
+
+class TestTimeouts:
+    @pytest.mark.parametrize(
+        ("mode", "innermost"), [("loop", "turn"), ("stubborn", "turn"), ("sleep", None), ("child", None)]
+    )
+    def test_a_hanging_run_tells_where_it_was(self, program, open_lab, mode, innermost):
+        lab = open_lab(program, mode)
+        lab.run_seconds = SHORT_SECONDS
+        observation = lab.experiment("passing")
+        assert observation.ending == "timeout"
+        assert observation.code == signal.SIGKILL
+        assert observation.stdout == b"so far\n"
+        functions = [frame.function for frame in observation.backtrace]
+        assert functions[-1] == "main"
+        assert innermost in (None, functions[0])
+        assert find_processes(program) == []
+        assert lab.visit("passing", (Stop(find_function(lab, "main"), 1),)) is not None
+
+    def test_threads(self, program, open_lab):
+        lab = open_lab(program, "threads")
+        lab.run_seconds = SHORT_SECONDS
+        observation = lab.experiment("passing")
+        assert (observation.ending, observation.stdout) == ("timeout", b"so far\n")
+        assert observation.backtrace
+        assert find_processes(program) == []
+
+    def test_a_stop_behind_the_endless_loop(self, program, open_lab):
+        lab = open_lab(program, "loop")
+        lab.run_seconds = SHORT_SECONDS
+        never = Stop(find_function(lab, "never"), 1)
+        assert lab.visit("passing", (never,)) is None
+        assert find_processes(program) == []
+
+    def test_a_trace_is_not_complete(self, program, open_lab):
+        lab = open_lab(program, "loop")
+        lab.run_seconds = SHORT_SECONDS
+        addresses = [find_function(lab, name) for name in ("main", "turn", "never")]
+        trace = lab.trace("passing", (), addresses)
+        assert not trace.complete
+        assert [event.address for event in trace.events] == addresses[:2]
+
+    def test_endless_output(self, program, open_lab):
+        observation = open_lab(program, "flood").experiment("passing")
+        assert observation.ending == "timeout"
+        assert observation.code == signal.SIGXFSZ
+        assert len(observation.stdout) == 64 << 20
+
+
+class TestFamilies:
+    def test_children_that_hang_are_ended(self, program, open_lab):
+        lab = open_lab(program, "family")
+        lab.run_seconds = SHORT_SECONDS
+        observation = lab.experiment("passing")
+        assert (observation.ending, observation.code, observation.stdout) == ("exit", 4, b"so far\n")
+        assert find_processes(program) == []
+
+    def test_a_child_that_writes_nothing_is_not_waited_for(self, program, open_lab):
+        lab = open_lab(program, "daemon")
+        begin = time.monotonic()
+        assert lab.experiment("passing").code == 5
+        assert time.monotonic() - begin < lab.run_seconds
+        assert find_processes(program) == []
+
+    def test_children_of_a_visited_run_are_ended(self, program, open_lab):
+        lab = open_lab(program, "child", failing=["daemon"])
+        main = next(f for f in lab.program.functions if f.name == "main")
+        line = next(n for n, text in enumerate(HANGING.splitlines(), 1) if "return 5;" in text)
+        stop = Stop(next(s.address for s in main.statements if s.line == line), 1)
+        assert lab.visit("failing", (stop,)) is not None
+        assert find_processes(program) == []
+
+    @pytest.mark.parametrize(("how", "sign"), [("terminated", signal.SIGTERM), ("killed", signal.SIGKILL)])
+    def test_killed_from_outside(self, program, open_lab, how, sign):
+        observation = open_lab(program, "killed", how).experiment("passing")
+        assert (observation.ending, observation.code, observation.backtrace) == ("signal", sign, ())
+
+    def test_a_trace_ends_where_the_program_becomes_another(self, program, open_lab):
+        lab = open_lab(program, "exec", failing=["none"])
+        addresses = [f.address for f in lab.program.functions]
+        names = [lab.program.function_at(e.address).name for e in lab.trace("passing", (), addresses).events]
+        assert names[0] == "main"
+        assert set(names[1:]) == {"is"}
+        names = [lab.program.function_at(e.address).name for e in lab.trace("failing", (), addresses).events]
+        assert names[-1] == "never"
+
+
+class TestBudget:
+    def test_nothing_is_begun_behind_the_deadline(self, program, open_lab):
+        lab = open_lab(program, "none", seconds=0.0)
+        stop = Stop(find_function(lab, "main"), 1)
+        for begin in (
+            lambda: lab.experiment("passing"),
+            lambda: lab.visit("passing", (stop,)),
+            lambda: lab.trace("passing", (), [stop.address]),
+        ):
+            with pytest.raises(BudgetUsedUp, match="--cause-chain-timeout"):
+                begin()
+
+    def test_a_run_cut_off_by_the_deadline_is_no_hanging_run(self, program, open_lab):
+        lab = open_lab(program, "loop", seconds=4.0)
+        lab.run_seconds = 60.0
+        with pytest.raises(BudgetUsedUp):
+            lab.experiment("passing")
+        assert find_processes(program) == []
+
+
+class TestRefusals:
+    def test_addresses_that_change_from_run_to_run(self, program):
+        """Containers often forbid what gdb needs to fix them."""
+        if Path("/proc/sys/kernel/randomize_va_space").read_text().strip() == "0":
+            pytest.fail("this machine never changes addresses: the test needs one that does")
+        command = Command(program, (program.path, "none"), str(Path(program.path).parent))
+        with GdbLab(command, command, time.monotonic() + 60) as lab:
+            lab._gdb.command("-gdb-set disable-randomization off")
+            with pytest.raises(Refusal, match="seccomp=unconfined"):
+                lab.experiment("passing")
+        assert find_processes(program) == []
+
+    def test_the_directory_is_gone(self, program, kind, tmp_path):
+        directory = tmp_path / "gone"
+        directory.mkdir()
+        command = Command(program, (program.path, "none"), str(directory))
+        with RemoteLab(command, command, time.monotonic() + 60, kind) as lab:
+            assert lab.experiment("passing").stdout == b"so far\nnever\n"
+            directory.rmdir()
+            with pytest.raises(Refusal, match=r"gone is gone.*tmp_path_retention_policy"):
+                lab.experiment("passing")
+
+    def test_the_program_is_gone(self, program, kind, tmp_path):
+        copy = shutil.copy(program.path, tmp_path / "copy")
+        command = Command(Program(str(copy), "copy"), (str(copy), "none"), str(tmp_path))
+        with RemoteLab(command, command, time.monotonic() + 60, kind) as lab:
+            copy.unlink()
+            with pytest.raises(Refusal, match="copy"):
+                lab.experiment("passing")
+
+    def test_no_program_at_all(self, kind, tmp_path):
+        (tmp_path / "text").write_text("no program\n" * 10)
+        command = Command(Program(str(tmp_path / "text"), "none"), ("text",), str(tmp_path))
+        with pytest.raises(Refusal, match="text is no program for x86-64"):
+            RemoteLab(command, command, time.monotonic() + 60, kind)
