@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any
 
 POINTER_SIZE = 8
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 # Their contents mean nothing outside the run they come from: locks, descriptors, saved registers.
 OPAQUE = {"_IO_FILE", "FILE", "__jmp_buf_tag", "jmp_buf", "pthread_mutex_t", "pthread_cond_t", "DIR", "__dirstream"}
+# The type of memory of which nothing else is known. Not in the table, whose numbers are the debugger's.
+BYTE = -1
+BYTE_ROW: dict[str, Any] = {"name": "char", "size": 1, "kind": "char", "signed": True}
+# The leaves of a large array would take more memory than time is saved.
+REMEMBERED_SIZE = 4096
+# Enough of a union to recognise it by.
+MEMBERS_SHOWN = 3
+ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
+# From the value of a pointer and the type it points to.
+Follow = Callable[[int, int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +31,7 @@ class Leaf:
     """A value inside an object that is compared and written as one: a scalar, a pointer, a text, raw bytes.
 
     `path` is what a C programmer writes behind the object's name (".next", "[3].x"). `bits` are first bit and
-    width of a bit-field within its bytes."""
+    width of a bit-field within its bytes. A text that is no array in the program has the type of its characters."""
 
     path: str
     offset: int
@@ -27,92 +39,221 @@ class Leaf:
     type: int
     bits: tuple[int, int] | None = None
 
+    def within(self, path: str, offset: int) -> Leaf:
+        """The same leaf of a part that lies in something larger."""
+        return Leaf(path + self.path, offset + self.offset, self.size, self.type, self.bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Flexible:
+    """The array without a length of its own at the end of a struct: it fills the rest of the struct's block."""
+
+    path: str
+    offset: int
+    element: int
+
 
 class Layouts:
     """Reads the type table; rows may be appended to it while this is in use."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self.rows = rows
-        self.pointers = cache(self._pointers)
+        self._rows = rows
+        self.pointers = cache(self._pointers_of)
+        self.guesses = cache(self._guesses_of)
+        self.holds_pointer = cache(self._holds_pointer)
+        self.is_opaque = cache(self._is_opaque)
+        self.weight = cache(self._weigh)
+        self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
+
+    def row(self, number: int) -> dict[str, Any]:
+        return self._rows[number] if number != BYTE else BYTE_ROW
 
     def kind(self, number: int) -> str:
-        return str(self.rows[number]["kind"])
+        return str(self.row(number)["kind"])
 
     def size(self, number: int) -> int:
-        return int(self.rows[number]["size"])
+        return int(self.row(number)["size"])
 
     def name(self, number: int) -> str:
-        return str(self.rows[number]["name"])
+        return str(self.row(number)["name"])
 
     def target(self, number: int) -> int:
-        return int(self.rows[number]["target"])
+        return int(self.row(number)["target"])
 
-    def is_opaque(self, number: int) -> bool:
-        name = self.name(number).removeprefix("struct ").removeprefix("const ")
-        return name in OPAQUE
+    def _is_opaque(self, number: int) -> bool:
+        words = [word for word in self.name(number).split() if word not in ("const", "volatile", "struct", "union")]
+        return len(words) == 1 and words[0] in OPAQUE
+
+    def is_reference(self, number: int) -> bool:
+        """A reference of C++: the debugger tells where what it refers to lies, not where it does itself."""
+        return self.kind(number) == "pointer" and self.name(number).endswith("&")
 
     def is_text(self, number: int) -> bool:
         """An array of characters is one value."""
         return self.kind(number) == "array" and self.kind(self.target(number)) == "char"
 
-    def leaves(self, number: int) -> Iterator[Leaf]:
-        """All leaves of a type in the order of their offsets. Members of a union overlap: it is one leaf."""
-        yield from self._leaves(number, "", 0)
+    def is_text_leaf(self, leaf: Leaf) -> bool:
+        return self.is_text(leaf.type) or (self.kind(leaf.type) == "char" and leaf.size > 1)
 
-    def _leaves(self, number: int, path: str, offset: int) -> Iterator[Leaf]:
-        row = self.rows[number]
-        if row["kind"] == "struct" and not self.is_opaque(number):
-            for name, bit, width, kind in row["fields"]:
-                # A base class or an anonymous member has no name of its own.
-                inner = f"{path}.{name}" if name and not name.startswith("<") else path
+    def is_possible(self, number: int, value: int) -> bool:
+        """Whether a variable of an enumeration can have this value, given without its sign; flags may be combined."""
+        row = self.row(number)
+        mask = (1 << 8 * row["size"]) - 1
+        values = [named & mask for named in row["values"].values()]
+        return value in values or value <= reduce(or_, values, 0)
+
+    def gaps(self, number: int) -> list[int]:
+        """The offsets of bytes between members."""
+        members = set[int]()
+        for leaf in self.leaves(number):
+            members.update(range(leaf.offset, leaf.offset + leaf.size))
+        return [at for at in range(self.size(number)) if at not in members]
+
+    def flexible(self, number: int) -> Flexible | None:
+        """By C's own notation `[]`, by `[0]`, or as it was written before these: `[1]`."""
+        row = self.row(number)
+        if row["kind"] != "struct" or not row["fields"]:
+            return None
+        name, bit, _, kind = row["fields"][-1]
+        last = self.row(kind)
+        if last["kind"] != "array" or last["count"] > 1 or not self.size(last["target"]) or not bit:
+            return None
+        return Flexible(f".{name}", bit // 8, last["target"])
+
+    def leaves(self, number: int) -> Iterable[Leaf]:
+        """All leaves of a type in the order of their offsets. Members of a union overlap: it is one leaf."""
+        if self.size(number) <= REMEMBERED_SIZE:
+            return self._small_leaves(number)
+        return self._walk(number, "", 0)
+
+    def _walk(self, number: int, path: str, offset: int) -> Iterator[Leaf]:
+        row = self.row(number)
+        if self.is_opaque(number):
+            return
+        if row["kind"] == "struct":
+            for field in row["fields"]:
+                _, bit, width, kind = field
+                inner = path + self._field_path(field)
                 if width:
-                    first = bit // 8
                     size = (bit % 8 + width + 7) // 8
-                    yield Leaf(inner, offset + first, size, kind, (bit % 8, width))
+                    yield Leaf(inner, offset + bit // 8, size, kind, (bit % 8, width))
                 else:
-                    yield from self._leaves(kind, inner, offset + bit // 8)
+                    yield from self._walk(kind, inner, offset + bit // 8)
         elif row["kind"] == "array" and not self.is_text(number):
             width = self.size(row["target"])
             for i in range(row["count"]):
-                yield from self._leaves(row["target"], f"{path}[{i}]", offset + i * width)
-        elif row["size"] and not self.is_opaque(number):
+                yield from self._walk(row["target"], f"{path}[{i}]", offset + i * width)
+        elif row["size"]:
             yield Leaf(path, offset, row["size"], number)
 
-    def _pointers(self, number: int) -> tuple[tuple[int, int, str], ...]:
+    def _field_path(self, field: list[Any]) -> str:
+        """A base class has its own name for a field and is not written; nor is an anonymous struct. An anonymous
+        union goes by the name of its first member."""
+        name, _, _, kind = field
+        row = self.row(kind)
+        if row["kind"] == "struct" and name == row["name"]:
+            return ""
+        if name:
+            return f".{name}"
+        return self._field_path(row["fields"][0]) if row["kind"] == "union" and row["fields"] else ""
+
+    def _pointers_of(self, number: int) -> tuple[tuple[int, int, str], ...]:
         """(offset, type pointed to, path) of all pointers in a type."""
         return tuple(
             (leaf.offset, self.target(leaf.type), leaf.path)
-            for leaf in self.leaves(number)
+            for leaf in (self.leaves(number) if self.holds_pointer(number) else ())
             if self.kind(leaf.type) == "pointer"
         )
 
-    def show(self, leaf: Leaf, data: bytes) -> str:
-        """A value as a C programmer writes it; pointers are shown by whoever knows what they point to."""
-        row = self.rows[leaf.type]
+    def _guesses_of(self, number: int) -> dict[int, tuple[int, str]]:
+        """By offset the type and path of what may be a pointer: a member of a union, of which only the value can
+        tell. Where members disagree on the type, nothing is known of what it leads to."""
+        found: dict[int, tuple[int, str]] = {}
+        for offset, kind, path in self._walk_unions(number, "", 0, False) if self.holds_pointer(number) else ():
+            known, first = found.get(offset, (kind, path))
+            found[offset] = (kind if known == kind else BYTE, first)
+        return found
+
+    def _walk_unions(self, number: int, path: str, offset: int, inside: bool) -> Iterator[tuple[int, int, str]]:
+        row = self.row(number)
+        if self.is_opaque(number):
+            return
+        if row["kind"] in ("struct", "union"):
+            for name, bit, _, kind in row["fields"]:
+                inner = f"{path}.{name}" if name and name != self.name(kind) else path
+                yield from self._walk_unions(kind, inner, offset + bit // 8, inside or row["kind"] == "union")
+        elif row["kind"] == "array":
+            width = self.size(row["target"])
+            for i in range(row["count"]):
+                yield from self._walk_unions(row["target"], f"{path}[{i}]", offset + i * width, inside)
+        elif row["kind"] == "pointer" and inside:
+            yield offset, row["target"], path
+
+    def _holds_pointer(self, number: int) -> bool:
+        row = self.row(number)
+        if row["kind"] in ("struct", "union"):
+            return not self.is_opaque(number) and any(self.holds_pointer(field[3]) for field in row["fields"])
+        return row["kind"] == "pointer" or (row["kind"] == "array" and self.holds_pointer(row["target"]))
+
+    def _weigh(self, number: int) -> int:
+        """How many leaves a type has."""
+        row = self.row(number)
+        if self.is_opaque(number):
+            return 0
+        if row["kind"] == "struct":
+            return sum(1 if width else self.weight(kind) for _, _, width, kind in row["fields"])
+        if row["kind"] == "array" and not self.is_text(number):
+            return int(row["count"]) * self.weight(row["target"])
+        return 1 if row["size"] else 0
+
+    def show(self, leaf: Leaf, data: bytes, follow: Follow = lambda value, kind: hex(value)) -> str:
+        """A value as a C programmer writes it; pointers are shown by `follow`, which knows what they lead to."""
+        row = self.row(leaf.type)
         if leaf.bits is not None:
-            value = extract_bits(data, leaf.bits, row.get("signed", False))
-            return self._integer(row, value)
+            return self._integer(row, extract_bits(data, leaf.bits, is_signed(row)))
+        if self.is_text_leaf(leaf):
+            return show_text(data)
         match row["kind"]:
-            case "int" | "enum" | "bool" | "char" | "pointer":
-                return self._integer(row, int.from_bytes(data, "little", signed=row.get("signed", False)))
+            case "int" | "enum" | "bool" | "char":
+                return self._integer(row, int.from_bytes(data, "little", signed=is_signed(row)))
+            case "pointer":
+                return follow(int.from_bytes(data, "little"), row["target"]) if any(data) else "NULL"
             case "float" if len(data) in FLOATS:
-                return f"{FLOATS[len(data)].unpack(data)[0]:g}"
-            case "array" if self.is_text(leaf.type):
-                return show_text(data)
+                return show_float(data)
+            case "union":
+                return self._members(row, data, follow)
         return "0x" + data[::-1].hex()
 
     def _integer(self, row: dict[str, Any], value: int) -> str:
         match row["kind"]:
             case "enum":
-                names = {number: name for name, number in row["values"].items()}
+                names = {number: name for name, number in reversed(row["values"].items())}
                 return str(names.get(value, value))
             case "bool":
                 return {0: "false", 1: "true"}.get(value, str(value))
-            case "char" if 32 <= value < 127:
-                return f"{value} '{chr(value)}'"
-            case "pointer":
-                return hex(value) if value else "NULL"
+            case "char" if 32 <= value < 127 or value in ESCAPES:
+                shown = {34: '"', 39: "\\'"}.get(value) or ESCAPES.get(value) or chr(value)
+                return f"{value} '{shown}'"
         return str(value)
+
+    def _members(self, row: dict[str, Any], data: bytes, follow: Follow) -> str:
+        """A union as the debugger prints it: each member's reading of the same bytes."""
+        members = []
+        for name, bit, width, kind in row["fields"][:MEMBERS_SHOWN]:
+            leaf = Leaf("", bit // 8, self.size(kind), kind, (bit % 8, width) if width else None)
+            nested = self.kind(kind) == "struct" or (self.kind(kind) == "array" and not self.is_text(kind))
+            shown = "{...}" if nested else self.show(leaf, data[leaf.offset : leaf.offset + leaf.size], follow)
+            members.append(f"{name} = {shown}" if name else shown)
+        if len(row["fields"]) > MEMBERS_SHOWN:
+            members.append("...")
+        return "{" + ", ".join(members) + "}"
+
+
+def is_signed(row: dict[str, Any]) -> bool:
+    """Of an enumeration the debugger tells only the values."""
+    if row["kind"] == "enum":
+        return any(value < 0 for value in row["values"].values())
+    return bool(row.get("signed", False))
 
 
 def extract_bits(data: bytes, bits: tuple[int, int], signed: bool) -> int:
@@ -121,8 +262,21 @@ def extract_bits(data: bytes, bits: tuple[int, int], signed: bool) -> int:
     return value - (1 << width) if signed and value >> (width - 1) else value
 
 
+def show_float(data: bytes) -> str:
+    """With as few digits as tell the value from all others of its type."""
+    value = FLOATS[len(data)].unpack(data)[0]
+    if not math.isfinite(value):
+        return str(value)
+    for digits in range(6, 17):
+        shown = f"{value:.{digits}g}"
+        if FLOATS[len(data)].pack(float(shown)) == data:
+            return shown
+    return f"{value:.17g}"
+
+
 def show_text(data: bytes) -> str:
-    """A C string literal up to the first NUL."""
+    """A C string literal up to the first NUL, in ASCII.
+
+    Octal, because a hexadecimal escape takes in whatever digits follow it."""
     text = data.partition(b"\0")[0]
-    shown = text.decode("latin-1").encode("unicode_escape").decode().replace('"', '\\"')
-    return f'"{shown}"'
+    return '"' + "".join(ESCAPES.get(b) or (chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in text) + '"'

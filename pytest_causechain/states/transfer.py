@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 from pytest_causechain.model.transfer import Allocation, Reference, Transfer
 from pytest_causechain.states.deltas import Comparison, Delta, Slot
 from pytest_causechain.states.graph import MemoryGraph, Object
 from pytest_causechain.states.memory import WORD
+
+# A place to write to: an address, or an offset in one of the new blocks.
+Place = tuple[int | None, int]
 
 
 def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -> Transfer:
@@ -18,20 +21,37 @@ def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -
         if delta.slot is not None:
             compiler.write(delta.slot, delta.slot.passing, delta.slot.failing)
     chosen = {delta.edit for delta in deltas if delta.edit is not None}
-    parts = (edit.failing if n in chosen else edit.passing for n, edit in enumerate(comparison.edits))
-    return compiler.transfer(b"".join(line for part in parts for line in part) if chosen else None)
+    lines = [edit.failing if n in chosen else edit.passing for n, edit in enumerate(comparison.edits)]
+    return compiler.transfer(join_lines(lines) if chosen else None)
 
 
 def transfer_to_failing_run(comparison: Comparison, deltas: Collection[Delta]) -> Transfer:
     """Undoes differences in the failing run."""
     matching = comparison.matching
     compiler = _Compiler(matching.failing, matching.passing, matching.mates)
+    compiler.enlarge(too_small(comparison, deltas))
     for delta in deltas:
         if delta.slot is not None:
             compiler.write(delta.slot, delta.slot.failing, delta.slot.passing)
     chosen = {delta.edit for delta in deltas if delta.edit is not None}
-    parts = (edit.passing if n in chosen else edit.failing for n, edit in enumerate(comparison.edits))
-    return compiler.transfer(b"".join(line for part in parts for line in part) if chosen else None)
+    lines = [edit.passing if n in chosen else edit.failing for n, edit in enumerate(comparison.edits)]
+    return compiler.transfer(join_lines(lines) if chosen else None)
+
+
+def join_lines(parts: Sequence[Sequence[bytes]]) -> bytes:
+    """The last line of an input may lack its end; where others follow it, it gets one."""
+    lines = [line for part in parts for line in part]
+    return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines[:-1]) + b"".join(lines[-1:])
+
+
+def too_small(comparison: Comparison, deltas: Collection[Delta]) -> list[Object]:
+    """Objects of the failing run that cannot hold what the passing run has in their place: texts that are undone;
+    and all others when everything is, since only then what lies behind their end is asked for."""
+    if len(deltas) == len(comparison.deltas):
+        pairs: Iterable[tuple[Object, Object]] = comparison.matching.pairs
+    else:
+        pairs = ((d.slot.passing, d.slot.failing) for d in deltas if d.slot is not None and d.slot.is_whole)
+    return [theirs for ours, theirs in pairs if ours.size > theirs.size and theirs.kind != "variable"]
 
 
 class _Compiler:
@@ -43,73 +63,126 @@ class _Compiler:
     def __init__(self, into: MemoryGraph, source: MemoryGraph, mates: dict[Object, Object]) -> None:
         self.into, self.source, self.mates = into, source, mates
         self.writes: list[tuple[int, bytes]] = []
-        self.references: list[Reference] = []
-        self.blocks: dict[Object, int] = {}
+        # What is new: the contents of each new block, and which object of either graph is in it.
         self.contents: list[bytearray] = []
-        self.bit_fields: dict[int, int] = {}
+        self.blocks: dict[Object, int] = {}
+        # An address, or a new block and an offset in it.
+        self.pointers: dict[Place, int | tuple[int, int]] = {}
+        self.bit_fields: dict[Place, int] = {}
 
-    def write(self, slot: Slot, place: Object, origin: Object) -> None:
-        address = place.address + slot.offset
-        data = self.source.memory.read(origin.address + slot.offset, slot.size)
+    def enlarge(self, objects: Collection[Object]) -> None:
+        """Have objects of `into` move to new blocks, as large as their mates, with the mates' contents behind what
+        they hold now. All that leads to them follows."""
+        for o in objects:
+            end = self.into.covered(o)
+            self._make_block(o, self.into.contents(o)[:end] + self.source.contents(self.mates[o])[end:])
+        for o in objects:
+            for pointer in self.source.pointers(self.mates[o]):
+                if pointer.offset >= self.into.covered(o):
+                    self._point((self.blocks[o], pointer.offset), pointer.value)
+        for o in self.into.objects if objects else ():
+            for pointer in self.into.pointers(o):
+                target = self.into.target(pointer.value)
+                if target.object is not None and target.object in self.blocks:
+                    self.pointers[self._place(o, pointer.offset)] = (self.blocks[target.object], target.offset)
+
+    def _make_block(self, o: Object, data: bytes) -> None:
+        self.blocks[o] = len(self.contents)
+        self.contents.append(bytearray(data))
+
+    def _place(self, o: Object, offset: int) -> Place:
+        return (self.blocks[o], offset) if o in self.blocks else (None, o.address + offset)
+
+    def write(self, slot: Slot, into: Object, origin: Object) -> None:
+        size = origin.size - slot.offset if slot.is_whole else slot.size
+        data = self.source.memory.read(origin.address + slot.offset, size)
         if data is None:
             return
+        place = self._place(into, slot.offset)
         if slot.is_pointer:
-            self._point(None, address, WORD.unpack(data)[0])
+            self._point(place, WORD.unpack(data)[0])
         elif slot.bits is not None:
-            self._merge_bits(address, data, slot.bits)
+            self._merge_bits(place, data, slot.bits)
         else:
-            self.writes.append((address, data))
+            self._put(place, data)
+            for pointer in self.source.hidden_pointers(origin, slot.offset, slot.offset + size):
+                self._point((place[0], place[1] + pointer.offset - slot.offset), pointer.value)
 
-    def _merge_bits(self, address: int, data: bytes, bits: tuple[int, int]) -> None:
+    def _put(self, place: Place, data: bytes) -> None:
+        holder, at = place
+        if holder is None:
+            self.writes.append((at, data))
+        else:
+            self.contents[holder][at : at + len(data)] = data
+        for i in range(len(data)) if self.pointers else ():
+            self.pointers.pop((holder, at + i), None)
+
+    def _merge_bits(self, place: Place, data: bytes, bits: tuple[int, int]) -> None:
         """Bit-fields share bytes: each changes only its own bits of what is there by now."""
+        holder, at = place
         mask = ((1 << bits[1]) - 1) << bits[0]
         for i, byte in enumerate(data):
             own = mask >> (8 * i) & 0xFF
-            present = self.bit_fields.get(address + i)
+            present = self.bit_fields.get((holder, at + i))
             if present is None:
-                present = (self.into.memory.read(address + i, 1) or b"\0")[0]
-            self.bit_fields[address + i] = present & ~own | byte & own
+                present = self.contents[holder][at + i] if holder is not None else self._present(at + i)
+            self.bit_fields[holder, at + i] = present & ~own | byte & own
 
-    def _point(self, holder: int | None, at: int, value: int) -> None:
+    def _present(self, address: int) -> int:
+        return (self.into.memory.read(address, 1) or b"\0")[0]
+
+    def _point(self, place: Place, value: int) -> None:
         """Make the pointer at a place lead where `value` leads in the source."""
         target = self.source.target(value)
-        if target.object is not None and target.object not in self.mates and target.object.kind != "variable":
-            self.references.append(Reference(holder, at, self._allocate(target.object), target.offset))
-            return
         if target.object is not None and target.object in self.mates:
-            value = self.mates[target.object].address + target.offset
+            mate = self.mates[target.object]
+            self.pointers[place] = (
+                (self.blocks[mate], target.offset) if mate in self.blocks else mate.address + target.offset
+            )
+        elif target.object is not None and target.object.kind != "variable":
+            self.pointers[place] = (self._allocate(target.object), target.offset)
         elif target.image:
-            value = self.into.visit.base + target.offset
-        if holder is None:
-            self.writes.append((at, WORD.pack(value)))
+            self.pointers[place] = self.into.visit.base + target.offset
         else:
-            self.contents[holder][at : at + 8] = WORD.pack(value)
+            self.pointers[place] = value
 
-    def _allocate(self, o: Object) -> int:
+    def _allocate(self, first: Object) -> int:
+        """A copy of an object that `into` has no partner for, and of all such objects it leads to."""
         pending: list[Object] = []
-        if o not in self.blocks:
-            self.blocks[o] = len(self.contents)
-            self.contents.append(bytearray(self.source.contents(o)))
-            pending.append(o)
+        if first not in self.blocks:
+            self._make_block(first, self.source.contents(first))
+            pending.append(first)
         # Not by recursion: a list may be long.
         while pending:
             current = pending.pop()
-            for offset, _, _, value in self.source.pointers(current):
-                target = self.source.target(value).object
+            for pointer in self.source.pointers(current):
+                target = self.source.target(pointer.value).object
                 if target is not None and target not in self.mates and target not in self.blocks:
                     if target.kind == "variable":
                         continue
-                    self.blocks[target] = len(self.contents)
-                    self.contents.append(bytearray(self.source.contents(target)))
+                    self._make_block(target, self.source.contents(target))
                     pending.append(target)
-                self._point(self.blocks[current], offset, value)
-        return self.blocks[o]
+                self._point((self.blocks[current], pointer.offset), pointer.value)
+        return self.blocks[first]
 
     def transfer(self, stdin: bytes | None) -> Transfer:
-        singles = tuple((address, bytes([byte])) for address, byte in sorted(self.bit_fields.items()))
+        references: list[Reference] = []
+        for (holder, at), value in self.pointers.items():
+            if isinstance(value, tuple):
+                references.append(Reference(holder, at, *value))
+            else:
+                self._store(holder, at, WORD.pack(value))
+        for (holder, at), byte in self.bit_fields.items():
+            self._store(holder, at, bytes([byte]))
         return Transfer(
-            writes=tuple(self.writes) + singles,
+            writes=tuple(self.writes),
             allocations=tuple(Allocation(len(data), bytes(data)) for data in self.contents),
-            references=tuple(self.references),
+            references=tuple(references),
             stdin=stdin,
         )
+
+    def _store(self, holder: int | None, at: int, data: bytes) -> None:
+        if holder is None:
+            self.writes.append((at, data))
+        else:
+            self.contents[holder][at : at + len(data)] = data

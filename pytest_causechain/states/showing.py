@@ -1,0 +1,165 @@
+"""Turns pointers into text: what they lead to says more to a reader than where that lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from pytest_causechain.states.graph import MemoryGraph, Object
+from pytest_causechain.states.layout import MEMBERS_SHOWN, POINTER_SIZE, Leaf, show_text
+from pytest_causechain.states.matching import Matching
+from pytest_causechain.states.memory import WORD
+from pytest_causechain.states.names import name_part
+
+# A shorter one is more likely a number.
+LEAST_TEXT = 3
+
+
+def show_pointers(matching: Matching, left: int, right: int, kind: int) -> tuple[str, str]:
+    """A pointer of the passing run and one of the failing run, in such a way that they read differently."""
+    passing, failing = matching.passing, matching.failing
+    shown = show_pointer(passing, left, kind), show_pointer(failing, right, kind)
+    if shown[0] == shown[1]:
+        shown = show_unequal_members(passing, left, failing, right) or shown
+    if shown[0] == shown[1]:
+        # The other run's name for the object: in its own run this very pointer may be the shortest way there.
+        shown = show_mate(matching, passing, left, failing), show_mate(matching, failing, right, passing)
+    if shown[0] == shown[1]:
+        shown = show_place(passing, left), show_place(failing, right)
+    return shown
+
+
+def show_unequal_members(passing: MemoryGraph, left: int, failing: MemoryGraph, right: int) -> tuple[str, str] | None:
+    """Of two structs that begin alike, the first members that do not."""
+    source, target = passing.target(left), failing.target(right)
+    if source.object is None or target.object is None or source.object.type != target.object.type:
+        return None
+    if passing.layouts.kind(source.object.type) != "struct":
+        return None
+    ours = leaves_from(passing, source.object, source.offset)
+    theirs = leaves_from(failing, target.object, target.offset)
+    for one, other in zip(ours, theirs, strict=False):
+        shown = show_value(passing, source.object, one), show_value(failing, target.object, other)
+        if shown[0] != shown[1]:
+            name = other.path.removeprefix(".")
+            return f"{{..., {name} = {shown[0]}, ...}}", f"{{..., {name} = {shown[1]}, ...}}"
+    return None
+
+
+def show_mate(matching: Matching, graph: MemoryGraph, value: int, other: MemoryGraph) -> str:
+    target = graph.target(value)
+    mate = matching.mates.get(target.object) if target.object is not None else None
+    return (reference(other, mate, target.offset) if mate is not None else None) or hex(value)
+
+
+def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
+    """By what it leads to: a text, a function, a variable's name, a value as its initialiser."""
+    if not value:
+        return "NULL"
+    if graph.layouts.kind(kind) == "char":
+        text = graph.memory.read_text(value)
+        if text is not None:
+            return show_text(text)
+    target = graph.target(value)
+    if target.image:
+        function = graph.program.function_at(target.offset)
+        if function is not None and function.address == target.offset:
+            return function.name
+    is_inside = target.offset > 0 and target.object is not None and graph.layouts.kind(target.object.type) != "struct"
+    if target.object is not None and (is_inside or target.object.kind == "variable"):
+        return reference(graph, target.object, target.offset) or hex(value)
+    if target.object is None:
+        return hex(value)
+    if graph.is_raw(target.object):
+        data = graph.contents(target.object)
+        return show_text(data) if is_plain(data) else show_raw(graph, target.object, 0, 0)
+    return show_contents(graph, target.object, target.offset)
+
+
+def show_place(graph: MemoryGraph, value: int) -> str:
+    target = graph.target(value)
+    return f"{target.object.size} bytes at {hex(value)}" if target.object is not None else hex(value)
+
+
+def reference(graph: MemoryGraph, o: Object, offset: int) -> str | None:
+    """A pointer to a place in an object as an expression: `list->next`, `&point.y`, `a`, `&a[3]`."""
+    if not offset:
+        is_array = graph.layouts.kind(o.type) == "array"
+        return f"&{o.name}" if o.kind == "variable" and not is_array else o.name
+    path = path_at(graph, o, offset)
+    return f"&{name_part(o, o.name, path)}" if path is not None else None
+
+
+def path_at(graph: MemoryGraph, o: Object, offset: int) -> str | None:
+    """What stands behind an object's name for the element or member at an offset, or one past the last."""
+    path, kind = "", o.type
+    if o.kind != "variable":
+        width = graph.layouts.size(o.type)
+        path, offset = f"[{offset // width}]", offset % width
+    while offset or graph.layouts.kind(kind) == "array":
+        row = graph.layouts.row(kind)
+        if row["kind"] == "array":
+            kind = row["target"]
+            width = graph.layouts.size(kind)
+            if not width:
+                return None
+            path, offset = f"{path}[{offset // width}]", offset % width
+            continue
+        fields = [f for f in row.get("fields", ()) if row["kind"] == "struct" and not f[2] and f[1] // 8 <= offset]
+        if not fields:
+            return None
+        name, bit, _, kind = fields[-1]
+        path, offset = f"{path}.{name}" if name and name != graph.layouts.name(kind) else path, offset - bit // 8
+    return path
+
+
+def show_contents(graph: MemoryGraph, o: Object, offset: int) -> str:
+    """The first members or elements, enough to recognise it, as an initialiser; an address would say nothing."""
+    members = [show_value(graph, o, leaf) for leaf in islice(leaves_from(graph, o, offset), MEMBERS_SHOWN + 1)]
+    if len(members) > MEMBERS_SHOWN:
+        members[MEMBERS_SHOWN:] = ["..."]
+    return "{" + ", ".join(members) + "}"
+
+
+def leaves_from(graph: MemoryGraph, o: Object, offset: int) -> Iterator[Leaf]:
+    """Of a struct its own members only, of an array all elements that follow, without the slack of a single one."""
+    width = graph.layouts.size(o.type)
+    wanted = offset // width if o.single or graph.layouts.kind(o.type) == "struct" else None
+    for element, leaf in graph.leaves(o):
+        if leaf.offset >= offset and wanted in (None, element):
+            yield leaf
+
+
+def show_raw(graph: MemoryGraph, o: Object, offset: int, first: int) -> str:
+    """Memory of unknown type from an offset on, word by word, so that the word of number `first` is among those
+    shown."""
+    data = graph.contents(o)
+    pointers = {pointer.offset: pointer.value for pointer in graph.hidden_pointers(o)}
+    start = first if first >= MEMBERS_SHOWN else 0
+    words = ["..."] if start else []
+    for at in range(offset + start * POINTER_SIZE, len(data) - POINTER_SIZE + 1, POINTER_SIZE):
+        if len(words) >= MEMBERS_SHOWN:
+            words.append("...")
+            break
+        text = graph.memory.read_text(pointers[at]) if at in pointers else None
+        if text is not None and is_plain(text):
+            words.append(show_text(text))
+        else:
+            words.append("..." if at in pointers else str(WORD.unpack_from(data, at)[0]))
+    return "{" + ", ".join(words) + "}"
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether bytes look like a text up to their first NUL: numbers of a word have more NULs than that."""
+    text, end, _ = data.partition(b"\0")
+    return len(text) >= LEAST_TEXT and bool(end) and all(32 <= byte < 127 for byte in text)
+
+
+def show_value(graph: MemoryGraph, o: Object, leaf: Leaf) -> str:
+    """A value of an object. What a pointer leads to is shown when it is a text or a function: more would have no
+    end."""
+
+    def follow(value: int, kind: int) -> str:
+        return show_pointer(graph, value, kind) if graph.layouts.kind(kind) in ("char", "function") else "..."
+
+    return graph.layouts.show(leaf, graph.value(o, leaf), follow)

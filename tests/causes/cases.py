@@ -1,0 +1,116 @@
+"""A small program, two runs of it and a judge: everything the search for causes needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+from pytest_causechain.causes.explanation import Explanation
+from pytest_causechain.causes.inquiry import Inquiry, Isolated
+from pytest_causechain.lab.gdb_lab import GdbLab
+from pytest_causechain.model.chain import Rule
+from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.moment import Moment
+from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.moments.timeline import Timeline
+from pytest_causechain.search.cts import TransitionSearch
+
+# No test here comes near it on a machine that is not broken.
+PLENTY_SECONDS = 300.0
+RULE = Rule("output", "it prints what the failing run printed")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputJudge:
+    """FAIL for the failing run's output and ending, PASS for the passing run's, UNRESOLVED for any other."""
+
+    passing: Observation
+    failing: Observation
+    rule: Rule = RULE
+
+    def judge(self, observation: Observation) -> Outcome:
+        shown = (observation.stdout, observation.ending, observation.code)
+        if shown == (self.failing.stdout, self.failing.ending, self.failing.code):
+            return Outcome.FAIL
+        if shown == (self.passing.stdout, self.passing.ending, self.passing.code):
+            return Outcome.PASS
+        return Outcome.UNRESOLVED
+
+
+class Case:
+    """Use as a context manager. Lines are named by a comment at their end: `/* here */`."""
+
+    def __init__(
+        self,
+        program: Program,
+        source: str,
+        passing: Sequence[str],
+        failing: Sequence[str],
+        stdin: tuple[bytes, bytes] = (b"", b""),
+    ) -> None:
+        self._source = source
+        directory = str(Path(program.path).parent)
+        commands = [
+            Command(program, (program.path, *arguments), directory, (), text)
+            for arguments, text in zip((passing, failing), stdin, strict=True)
+        ]
+        self.lab = GdbLab(*commands, time.monotonic() + PLENTY_SECONDS)
+        self.said: list[str] = []
+        judge = OutputJudge(self.lab.experiment("passing"), self.lab.experiment("failing"))
+        self.timeline = Timeline(self.lab)
+        self.inquiry = Inquiry(
+            self.lab, self.timeline, judge, {"passing": stdin[0], "failing": stdin[1]}, self.said.append
+        )
+
+    def __enter__(self) -> Case:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.lab.__exit__(kind, error, traceback)
+
+    def line(self, mark: str) -> int:
+        return next(n for n, text in enumerate(self._source.splitlines(), 1) if text.rstrip().endswith(f"/* {mark} */"))
+
+    def call(self, function: str, number: int = 1) -> Moment:
+        return [m for m in self.timeline.calls if m.position.function == function][number - 1]
+
+    def at(self, mark: str, visit: int = 1, since: str = "main") -> Moment:
+        """The moment at a line, traced from a call on."""
+        moments = self.timeline.window(self.call(since), None).moments
+        return [m for m in moments if m.position.line == self.line(mark)][visit - 1]
+
+    def isolate(self, moment: Moment, hints: Sequence[Isolated] = ()) -> Isolated:
+        cause = self.inquiry.isolate(moment, hints)
+        assert cause is not None
+        return cause
+
+    @cached_property
+    def search(self) -> TransitionSearch[Moment, Isolated]:
+        """All transitions, among calls first, then among the statements from the first call on."""
+        search: TransitionSearch[Moment, Isolated] = TransitionSearch(
+            self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry
+        )
+        search.add(self.timeline.calls)
+        search.run()
+        calls = sorted(search.known, key=lambda m: m.time)
+        windows: list[tuple[Moment, Moment | None]] = [(t.before, t.after) for t in search.transitions()]
+        for before, after in [*windows, (calls[-1], None)]:
+            search.add(self.timeline.window(before, after).moments)
+            search.run()
+        return search
+
+    def explain(self, is_crash: bool = False) -> Explanation:
+        return Explanation(self.lab.program, self.timeline, self.search, set(), is_crash)
+
+
+OpenCase = Callable[..., Case]
+
+
+def told(cause: Isolated) -> list[tuple[str, str, str]]:
+    return [(delta.name, delta.passing, delta.failing) for delta in cause.deltas]

@@ -1,0 +1,206 @@
+"""Structures made by chance, in pairs: the one must become the other.
+
+The program reads its seed from a file, so that one pair of runs serves for all pairs of seeds.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from two_runs import TwoRuns
+
+SOURCE = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct node { int value; char *label; struct node *next, *prev; };
+struct tree { short key; struct tree *child[2], *parent; union { double weight; char tag[4]; } extra; };
+struct record { char name[12]; unsigned flags : 4; signed level : 3; double weight; struct node **index; };
+
+static unsigned long state;
+static struct { struct node *head, *tail, *cursor; int length; } list;
+static struct tree *root;
+static long *numbers;
+static struct record *records;
+static char *texts[5];
+static void *any;
+
+static unsigned draw(unsigned below)
+{
+    state = state * 6364136223846793005ul + 1442695040888963407ul;
+    return (state >> 33) % below;
+}
+
+static char *make_text(void)
+{
+    int n, length = draw(40);
+    char *text = malloc(length + 1);
+    for (n = 0; n < length; n++)
+        text[n] = 'a' + draw(26);
+    text[length] = 0;
+    return text;
+}
+
+static void append(void)
+{
+    struct node *node = calloc(1, sizeof *node);
+    node->value = draw(100);
+    node->label = make_text();
+    node->prev = list.tail;
+    if (list.tail) list.tail->next = node; else list.head = node;
+    list.tail = node;
+    if (!list.cursor || !draw(3)) list.cursor = node;
+    list.length++;
+}
+
+static void insert(short key)
+{
+    struct tree **at = &root, *parent = NULL;
+    while (*at) {
+        parent = *at;
+        at = &parent->child[key > parent->key];
+    }
+    *at = calloc(1, sizeof **at);
+    (*at)->key = key;
+    (*at)->parent = parent;
+    (*at)->extra.weight = key / 4.0;
+}
+
+static void build(void)
+{
+    int n, count = draw(8);
+    for (n = draw(7); n > 0; n--) append();
+    for (n = draw(9); n > 0; n--) insert(draw(50));
+    numbers = calloc(count + 1, sizeof *numbers);
+    for (n = 0; n < count; n++) numbers[n] = draw(1000) + 1;
+    count = draw(5);
+    records = calloc(count + 1, sizeof *records);
+    for (n = 0; n < count; n++) {
+        sprintf(records[n].name, "r%d", draw(1000));
+        records[n].flags = draw(16);
+        records[n].level = draw(8);
+        records[n].weight = draw(100) / 8.0;
+        if (list.head && draw(2)) {
+            records[n].index = calloc(3, sizeof(struct node *));
+            records[n].index[draw(2)] = list.cursor;
+        }
+    }
+    for (n = 0; n < 5; n++) if (draw(3)) texts[n] = n && draw(2) ? texts[n - 1] : make_text();
+    if (draw(2)) { any = malloc(24); *(char **) any = make_text(); }
+}
+
+static void show_tree(struct tree *tree, int depth)
+{
+    if (!tree || depth > 20) return;
+    show_tree(tree->child[0], depth + 1);
+    printf("%d:%d^%d %g\n", depth, tree->key, tree->parent ? tree->parent->key : -1, tree->extra.weight);
+    show_tree(tree->child[1], depth + 1);
+}
+
+static void show(void)
+{
+    struct node *node;
+    int n, i;
+    printf("%d %lu\n", list.length, state);
+    for (n = 0, node = list.head; node && n < 50; node = node->next, n++) printf("%d %s\n", node->value, node->label);
+    for (n = 0, node = list.tail; node && n < 50; node = node->prev, n++) printf("%d ", node->value);
+    for (n = 0, node = list.cursor; node && n < 50; node = node->next, n++) printf("%d ", node->value);
+    for (n = 0; numbers[n]; n++) printf("%ld ", numbers[n]);
+    for (n = 0; records[n].name[0]; n++) {
+        printf("%s %d %d %g", records[n].name, records[n].flags, records[n].level, records[n].weight);
+        for (i = 0; records[n].index && i < 3; i++)
+            printf(" %s", records[n].index[i] ? records[n].index[i]->label : "-");
+        puts("");
+    }
+    for (n = 0; n < 5; n++) printf("%s %d\n", texts[n] ? texts[n] : "-", n && texts[n] == texts[n - 1]);
+    printf("%s\n", any ? *(char **) any : "-");
+    show_tree(root, 0);
+}
+
+static void release(void)
+{
+    int n;
+    append();
+    insert(7);
+    for (n = 0; records[n].name[0]; n++) free(records[n].index);
+    while (list.head) {
+        struct node *node = list.head;
+        list.head = node->next;
+        free(node->label);
+        free(node);
+    }
+    for (n = 0; n < 5; n++) if (texts[n] && (n == 4 || texts[n] != texts[n + 1])) free(texts[n]);
+    free(numbers);
+    free(records);
+    puts("released");
+}
+
+int main(int argc, char **argv)
+{
+    FILE *file = fopen(argv[1], "r");
+    fscanf(file, "%lu", &state);
+    fclose(file);
+    file = NULL;
+    build();
+    show(); /* here */
+    if (argc > 2)
+        release();
+    return 0;
+}
+"""
+
+
+@dataclass
+class Seeds:
+    """Writes what the two programs read."""
+
+    runs: TwoRuns
+    directory: Path
+
+    def plant(self, passing: int, failing: int) -> TwoRuns:
+        # Of equal length: the position in a file is no difference between the states.
+        (self.directory / "passing").write_text(f"{passing:06}\n")
+        (self.directory / "failing").write_text(f"{failing:06}\n")
+        self.runs.__dict__.pop("comparison", None)
+        return self.runs
+
+
+@pytest.fixture(scope="module")
+def releasing(open_shared, tmp_path_factory) -> Seeds:
+    directory = tmp_path_factory.mktemp("seeds")
+    return Seeds(open_shared(SOURCE, [f"{directory}/passing", "x"], [f"{directory}/failing", "x"]), directory)
+
+
+@pytest.fixture(scope="module")
+def showing(open_shared, tmp_path_factory) -> Seeds:
+    directory = tmp_path_factory.mktemp("seeds")
+    return Seeds(open_shared(SOURCE, [f"{directory}/passing"], [f"{directory}/failing"]), directory)
+
+
+def pairs_of_seeds(count: int, seed: int) -> list[tuple[int, int]]:
+    choose = random.Random(seed)
+    return [(choose.randrange(1_000_000), choose.randrange(1_000_000)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(20, seed=1))
+def test_all_deltas_make_the_one_the_other(releasing, passing, failing):
+    """And leave a heap behind in which everything can be given back."""
+    runs = releasing.plant(passing, failing)
+    wanted = runs.original("failing"), runs.original("passing")
+    assert wanted[0].stdout.endswith(b"released\n")
+    assert runs.alter_passing(runs.deltas) == wanted[0]
+    assert runs.alter_failing(runs.deltas) == wanted[1]
+
+
+@pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(6, seed=2))
+def test_some_deltas_never_crash(showing, passing, failing):
+    runs = showing.plant(passing, failing)
+    choose = random.Random(passing)
+    for _ in range(10):
+        chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
+        for altered in (runs.alter_passing(chosen), runs.alter_failing(chosen)):
+            assert (altered.ending, altered.code) == ("exit", 0), [delta.name for delta in chosen]

@@ -1,0 +1,127 @@
+"""Which object of one run is taken for which of the other."""
+
+from __future__ import annotations
+
+from two_runs import TwoRuns, find_target, find_variable
+
+from pytest_causechain.states.graph import Target
+
+LISTS = r"""
+#include <stdlib.h>
+struct node { int value; struct node *next; };
+struct { struct node *current, *first, *last; } list;
+struct node *spare;
+static void look(struct node *from, int count)
+{
+    if (count)
+        look(from->next, count - 1);
+    else
+        count = from->value; /* inside */
+}
+int main(int argc, char **argv)
+{
+    int n;
+    struct node left = { 1 }, right = { 2 }, *chosen = argc > 2 ? &right : &left;
+    for (n = 1; n < argc; n++) {
+        struct node *node = calloc(1, sizeof *node);
+        node->value = atoi(argv[n]);
+        if (list.last) list.last->next = node; else list.first = node;
+        list.last = node;
+    }
+    list.current = argc > 4 ? list.last : list.first;
+    argc = 0; argv = NULL;
+    look(list.first, 1); /* here */
+    return 0;
+}
+"""
+
+
+def pairs_of_values(runs: TwoRuns) -> list[tuple[int, int]]:
+    """The numbers in the nodes of the heap that are paired."""
+    matching = runs.comparison.matching
+    graphs = (matching.passing, matching.failing)
+    return sorted(
+        tuple(int.from_bytes(graph.contents(o)[:4], "little") for graph, o in zip(graphs, pair, strict=True))
+        for pair in matching.pairs
+        if pair[0].kind == "heap"
+    )
+
+
+def test_equal_contents_before_a_pointer_to_another_place(open_runs):
+    """`current` comes first, but leads to different nodes of the same list."""
+    assert pairs_of_values(open_runs(LISTS, ["3", "4", "5"], ["3", "4", "5", "6"])) == [(3, 3), (4, 4), (5, 5)]
+
+
+def test_places_decide_where_contents_differ(open_runs):
+    assert pairs_of_values(open_runs(LISTS, ["3", "4", "5"], ["6", "7", "8"])) == [(3, 6), (4, 7), (5, 8)]
+
+
+def test_object_of_one_run_only(open_runs):
+    runs = open_runs(LISTS, ["3"], ["3", "4"])
+    failing = runs.comparison.matching.failing
+    assert pairs_of_values(runs) == [(3, 3)]
+    assert find_target(failing, "list.last") not in runs.comparison.matching.mates
+
+
+def test_variables_pair_by_name_whatever_points_to_them(open_runs):
+    runs = open_runs(LISTS, ["3"], ["3", "4"])
+    matching = runs.comparison.matching
+    for name in ("left", "right", "chosen", "n", "list", "spare"):
+        assert matching.mates[find_variable(matching.failing, name)] is find_variable(matching.passing, name)
+    assert ("chosen", "&left", "&right", "repoint") in runs.told()
+
+
+def test_pairs_stay_when_functions_are_entered(open_runs):
+    """Inside, `from` leads to the second node, and would pair nodes by the innermost frame's variables."""
+    runs = open_runs(LISTS, ["3", "4", "5"], ["4", "5", "6"])
+    outside, inside = runs.comparison.matching, runs.compare(runs.at("/* inside */")).matching
+    before = {(ours.address, theirs.address) for ours, theirs in outside.pairs}
+    after = {(ours.address, theirs.address) for ours, theirs in inside.pairs}
+    assert before < after
+    assert len(after) - len(before) == 4  # two calls of look with two variables each
+
+
+def test_same_target(open_runs):
+    runs = open_runs(LISTS, ["3", "4"], ["3", "5"])
+    matching = runs.comparison.matching
+    ours, theirs = find_target(matching.passing, "list.current"), find_target(matching.failing, "list.current")
+    last = find_target(matching.failing, "list.last")
+    assert matching.same_target(Target(ours, 8), Target(theirs, 8))
+    assert not matching.same_target(Target(ours, 8), Target(theirs, 0))
+    assert not matching.same_target(Target(ours, 0), Target(last, 0))
+    assert not matching.same_target(Target(ours, 0), Target(None, 0))
+    assert matching.same_target(Target(None, 0x4010, image=True), Target(None, 0x4010, image=True))
+    assert not matching.same_target(Target(None, 0x4010, image=True), Target(None, 0x4010))
+
+
+def test_object_too_large_for_its_place_has_no_partner(open_runs):
+    source = r"""
+        #include <stdlib.h>
+        int *numbers;
+        int main(int argc, char **argv)
+        {
+            numbers = calloc(atoi(argv[1]), sizeof *numbers);
+            return 0; /* here */
+        }
+    """
+    matching = open_runs(source, ["10"], ["100"]).comparison.matching
+    assert find_target(matching.failing, "numbers") not in matching.mates
+    matching = open_runs(source, ["100"], ["10"]).comparison.matching
+    assert matching.mates[find_target(matching.failing, "numbers")] is find_target(matching.passing, "numbers")
+
+
+def test_array_whose_length_is_known_only_at_run_time(open_runs):
+    source = r"""
+        #include <stdlib.h>
+        int main(int argc, char **argv)
+        {
+            int size = atoi(argv[1]);
+            int numbers[size], n;
+            for (n = 0; n < size; n++) numbers[n] = n;
+            return 0; /* here */
+        }
+    """
+    matching = open_runs(source, ["5"], ["3"]).comparison.matching
+    assert find_variable(matching.failing, "numbers") in matching.mates
+    matching = open_runs(source, ["3"], ["5"]).comparison.matching
+    assert find_variable(matching.failing, "numbers") not in matching.mates
