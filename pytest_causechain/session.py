@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import decode
 from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.symptom import learn_symptom
 from pytest_causechain.oracle.unreplayable import Unreplayable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.model.observation import Observation
-    from pytest_causechain.model.verdict import Oracle
+    from pytest_causechain.model.verdict import Oracle, Verdict
     from pytest_causechain.neighbours.ranking import Neighbour
 
 TITLE = "cause-effect chain"
@@ -54,8 +54,12 @@ class SessionDiagnosis:
         self._config, self._settings = config, settings
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
+        # Tests of earlier sessions only: whether they still pass has not been seen.
+        self._recalled: set[str] = set()
+        self._chains: list[Chain] = []
         self._texts: list[tuple[str, str]] = []
         self._notes: list[str] = []
+        self._current = ""
 
     def pytest_report_header(self) -> str:
         limit = f"{self._settings.most_tests} failing tests, {self._settings.timeout_seconds:g} s each"
@@ -93,27 +97,27 @@ class SessionDiagnosis:
         for test, text in self._texts:
             terminalreporter.section(f"{TITLE}: {test}", "-")
             terminalreporter.write_line(text)
-        for note in self._notes:
+        for note in dict.fromkeys(self._notes):
             terminalreporter.write_line(f"cause-chain: {note}")
 
     def _diagnose_all(self) -> None:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
-        chains: list[Chain] = []
         try:
             self._recall()
             native = [f for f in self._failures.values() if f.recording is not None and not skipped(f)]
             for failure in native[: self._settings.most_tests]:
-                chains.append(self._diagnose(failure))
+                self._diagnose(failure)
             left = len(native) - self._settings.most_tests
             if left > 0:
-                self._notes.append(f"{left} more failing tests were not diagnosed: raise --cause-chain-max.")
+                tests = "1 more failing test was" if left == 1 else f"{left} more failing tests were"
+                self._notes.append(f"{tests} not diagnosed: raise --cause-chain-max.")
         except KeyboardInterrupt:
             self._notes.append("interrupted; the tests' own results are complete.")
         except Exception as error:
             self._notes.append(f"gave up after an internal error, please report it: {error!r}")
         finally:
             self._progress(None)
-        self._keep(chains)
+        self._keep()
 
     def _recall(self) -> None:
         """Passing tests of earlier sessions are candidates too, those of this one first."""
@@ -122,24 +126,29 @@ class SessionDiagnosis:
             return
         from pytest_causechain.recording.store import RecordingStore
 
-        store = RecordingStore(cache.mkdir("causechain"))
+        try:
+            store = RecordingStore(cache.mkdir("causechain"))
+        except OSError:
+            return  # pytest itself warns of a cache directory that cannot be written
         store.save(list(self._recordings.values()))
         builds = {run.command.program.build_id for f in self._failures.values() for run in runs_of(f)}
         for build in sorted(builds):
             for recording in store.load(build):
-                self._recordings.setdefault(recording.test, recording)
+                if recording.test not in self._recordings:
+                    self._recordings[recording.test] = recording
+                    self._recalled.add(recording.test)
 
-    def _keep(self, chains: list[Chain]) -> None:
-        if not chains:
+    def _keep(self) -> None:
+        if not self._chains:
             return
         from pytest_causechain.report.artefacts import write_index
 
         try:
-            write_index(chains, self._settings.directory)
+            write_index(self._chains, self._settings.directory)
         except Refusal as refusal:
             self._notes.append(str(refusal))
 
-    def _diagnose(self, failure: Failure) -> Chain:
+    def _diagnose(self, failure: Failure) -> None:
         from pytest_causechain.diagnosis import Interrupted
 
         self._announce(failure.report.nodeid)
@@ -150,10 +159,12 @@ class SessionDiagnosis:
             chain = Chain(failure.report.nodeid, "none", str(refusal))
         except Interrupted as interruption:
             chain, interrupted = interruption.chain, True
+        except Exception as error:
+            chain = Chain(failure.report.nodeid, "none", f"an internal error came up ({error!r}): please report it.")
+        self._chains.append(chain)
         self._publish(failure, chain)
         if interrupted:
             raise KeyboardInterrupt
-        return chain
 
     def _find_chain(self, failure: Failure) -> Chain:
         """The chain against the nearest neighbour that gives one."""
@@ -169,12 +180,9 @@ class SessionDiagnosis:
             test = neighbour.recording.test
             pair = Pair(neighbour.run.command, run.command, test, recording.test, neighbour.distance, neighbour.why)
             with self._replay(recording.test, neighbour, left) as replay:
-                chain = diagnose_pair(
-                    pair,
-                    partial(learn_oracle, replay, test, recording.test),
-                    replace(self._settings, timeout_seconds=left),
-                    self._progress,
-                )
+                hearing = Hearing(replay, test, recording.test, test in self._recalled, deadline)
+                settings = replace(self._settings, timeout_seconds=left)
+                chain = diagnose_pair(pair, hearing.learn_oracle, settings, self._progress)
             if best is None or chain.status != "none":
                 best = chain
             if chain.status != "none":
@@ -229,7 +237,7 @@ class SessionDiagnosis:
             self._notes.append(str(refusal))
         text = render_text(chain, root=self._config.invocation_params.dir, artefacts=artefacts)
         longrepr: Any = failure.report.longrepr
-        if self._config.option.tbstyle in BARE_STYLES or not hasattr(longrepr, "addsection"):
+        if self._config.getoption("tbstyle", "auto") in BARE_STYLES or not hasattr(longrepr, "addsection"):
             self._texts.append((failure.report.nodeid, text))
         else:
             longrepr.addsection(TITLE, text, "-")
@@ -243,14 +251,19 @@ class SessionDiagnosis:
     def _announce(self, test: str) -> None:
         self._current = test
         reporter = self._reporter()
-        if reporter is not None and not reporter.isatty and reporter.verbosity >= 0:
-            reporter.ensure_newline()
+        if reporter is None or (reporter.verbosity < 0 and not reporter.isatty):
+            return
+        if not self._chains and reporter._tw.width_of_current_line:
+            # The tests' results stay; ensure_newline knows nothing of those that pytest-xdist or -q lets it write.
+            reporter.currentfspath = None
+            reporter.line("")
+        if not reporter.isatty:
             reporter.write_line(f"cause-chain: {test}")
 
     def _progress(self, text: str | None) -> None:
         """One line that is written over and over, on a terminal only; None takes it away."""
         reporter = self._reporter()
-        if reporter is None or not reporter.isatty:
+        if reporter is None or not reporter.isatty or not self._current:
             return
         if text is None:
             reporter.rewrite("", erase=True)
@@ -284,15 +297,61 @@ def own_arguments(config: pytest.Config) -> list[str]:
     return arguments
 
 
-def learn_oracle(replay: Replay, neighbour: str, test: str, passing: Observation, failing: Observation) -> Oracle:
-    """The neighbour's own test must still pass; then the failing test says what the failure is."""
-    try:
-        verdict = replay.verdict(neighbour, passing)
-    except Unreplayable:
-        pass  # the oracle learned below will judge the passing run too
-    else:
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """Asks both tests whether their outcomes stand, and the failing one about each experiment, within the budget."""
+
+    replay: Replay
+    neighbour: str
+    test: str
+    # Whether the neighbour has not run in this session.
+    is_recalled: bool
+    deadline: float
+
+    def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
+        self._check_neighbour(passing)
+        self._check_failure()
+        return learn_symptom(passing, failing, partial(self._ask, self.test))
+
+    def _check_neighbour(self, passing: Observation) -> None:
+        try:
+            verdict = self._ask(self.neighbour, passing)
+        except Unreplayable:
+            if self.is_recalled:
+                raise Refusal(
+                    f"{self.neighbour} passed in an earlier session, but cannot be asked whether it still does: run "
+                    "the passing tests in this session too."
+                ) from None
+            return  # it has just passed, and the oracle will judge its run too
         if verdict.outcome != "passed":
             raise Refusal(
-                f"{neighbour} does not pass again: run it anew, or choose another by --cause-chain-neighbour."
+                f"{self.neighbour} does not pass again: run it anew, or choose another by --cause-chain-neighbour."
             )
-    return learn_symptom(passing, failing, lambda observation: replay.verdict(test, observation))
+
+    def _check_failure(self) -> None:
+        try:
+            verdict = self._in_time(partial(self.replay.base, self.test))
+        except Unreplayable:
+            return  # a crash or a hang can be told without the test
+        if verdict.outcome != "failed":
+            raise Refusal(
+                f"{self.test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
+                "independent of time, chance and order first."
+            )
+
+    def _ask(self, test: str, observation: Observation) -> Verdict:
+        return self._in_time(partial(self.replay.verdict, test, observation))
+
+    def _in_time(self, answer: Callable[[], Verdict]) -> Verdict:
+        self.replay.timeout_seconds = max(self.deadline - time.monotonic(), 0.0)
+        try:
+            verdict = answer()
+        except Unreplayable:
+            self._check_budget()
+            raise
+        self._check_budget()
+        return verdict
+
+    def _check_budget(self) -> None:
+        if time.monotonic() >= self.deadline:
+            raise BudgetUsedUp("the time budget is used up: raise --cause-chain-timeout.")

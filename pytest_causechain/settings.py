@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,8 +60,13 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def is_wanted(config: pytest.Config) -> bool:
+    import pytest
+
     given = config.getoption("cause_chain")
-    return bool(config.getini("cause_chain") if given is None else given)
+    try:
+        return bool(config.getini("cause_chain") if given is None else given)
+    except (ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
+        raise pytest.UsageError(f"cause_chain must be true or false ({error}).") from None
 
 
 def read_settings(config: pytest.Config) -> Settings:
@@ -85,7 +91,8 @@ def _read(config: pytest.Config, option: _Option) -> Any:
     try:
         converted = option.kind(value)
     except ValueError:
-        raise pytest.UsageError(f"cause_chain_{option.name} must be a number, not {value!r}.") from None
-    if option.kind is not str and converted <= 0:
-        raise pytest.UsageError(f"--cause-chain-{option.name} must be greater than 0, not {value}.")
+        number = "a whole number" if option.kind is int else "a number"
+        raise pytest.UsageError(f"cause_chain_{option.name} must be {number}, not {value!r}.") from None
+    if option.kind is not str and not 0 < converted < math.inf:
+        raise pytest.UsageError(f"cause_chain_{option.name} must be greater than 0 and finite, not {value}.")
     return converted

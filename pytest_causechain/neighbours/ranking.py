@@ -86,20 +86,20 @@ def explain_absence(failing: Recording, run: Run, candidates: Iterable[Recording
     same_path = [recording for recording in passing if any(_is_same_path(other, run) for other in recording.runs)]
     for near in (same_build, same_path):
         if near:
-            return f"No passing neighbour, since {_explain_unusable(_pick_closest(failing, near), run)}"
+            return f"no passing neighbour, since {_explain_unusable(_pick_closest(failing, near), run)}"
     failed = {recording.test for recording in known if recording.outcome == "failed" and _runs_of(recording, run)}
     if others := len(failed - {failing.test}):
         tests = "the only other test that runs it fails" if others == 1 else f"{others} other tests that run it fail"
-        return f"No passing neighbour for {name}, since {tests} too: add a passing test that runs the same program."
+        return f"no passing neighbour for {name}, since {tests} too: add a passing test that runs the same program."
     refused = [recording for recording in passing if any(name in sentence for sentence in recording.refusals)]
     if refused:
         closest = _pick_closest(failing, refused)
         sentence = next(sentence for sentence in closest.refusals if name in sentence)
-        return f"No passing neighbour for {name}; {closest.test} passes, but {sentence}"
+        return f"no passing neighbour for {name}; {closest.test} passes, but {sentence}"
     elsewhere = [recording for recording in passing if recording.runs]
     if elsewhere:
-        return f"No passing neighbour, since {_explain_unusable(_pick_closest(failing, elsewhere), run)}"
-    return f"No passing neighbour, since no other test runs {name}: add a passing test that runs the same program."
+        return f"no passing neighbour, since {_explain_unusable(_pick_closest(failing, elsewhere), run)}"
+    return f"no passing neighbour, since no other test runs {name}: add a passing test that runs the same program."
 
 
 def _explain_unusable(recording: Recording, run: Run) -> str:

@@ -37,6 +37,8 @@ FUNCTION_LIMIT = 18
 LINKS_SHOWN = 9
 # One over-long sentence must not push the others off the screen either.
 LINES_PER_SENTENCE = 4
+# A reason ends with its remedy, which must not be lost behind long paths.
+REASON_LINES = 10
 INDENT = 9
 # A space at which no line is broken; `printable` leaves none of its kind in a text.
 KEPT_SPACE = "\N{NO-BREAK SPACE}"
@@ -63,7 +65,7 @@ def render_text(
     """The section's body. Paths are shown relative to `root`; `artefacts` is the directory with the gdb scripts."""
     width = max(width, NARROWEST)
     if chain.status == "none":
-        return "\n".join(_wrap(f"No cause-effect chain: {_reason(chain)}", width))
+        return "\n".join(_wrap(f"No cause-effect chain: {_reason(chain)}", width, REASON_LINES))
     names = name_files(chain)
     suspect = min(chain.suspects, key=lambda one: one.rank, default=None)
     pointer = locate_suspect(chain, suspect) if suspect is not None else None
@@ -308,7 +310,7 @@ def _render_end(
     chain: Chain, pointer: Pointer | None, root: Path | None, artefacts: Path | None, width: int
 ) -> Iterator[str]:
     if chain.status == "partial":
-        yield from _wrap(f"Incomplete: {_reason(chain)}", width)
+        yield from _wrap(f"Incomplete: {_reason(chain)}", width, REASON_LINES)
     figures = _wrap(_tell_figures(chain.statistics.experiments, chain.statistics.seconds.total), width)
     index = choose_proof(chain, pointer)
     if artefacts is None or index is None or not chain.chain[index].moment.stops:

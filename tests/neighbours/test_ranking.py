@@ -194,35 +194,35 @@ class TestAbsence:
         [
             (
                 [],
-                "No passing neighbour, since no other test runs sample: add a passing test that runs the same program.",
+                "no passing neighbour, since no other test runs sample: add a passing test that runs the same program.",
             ),
             (
                 [passed("t.py::test_other", run("1", program=OTHER))],
-                "No passing neighbour, since t.py::test_other runs another program (/build/other) than the failing "
+                "no passing neighbour, since t.py::test_other runs another program (/build/other) than the failing "
                 "test (/build/sample): use a passing test that runs sample.",
             ),
             (
                 [passed("t.py::test_sh", refusals=("cc is stripped: x.", "./sample 1 is started through a shell: y."))],
-                "No passing neighbour for sample; t.py::test_sh passes, but ./sample 1 is started through a shell: y.",
+                "no passing neighbour for sample; t.py::test_sh passes, but ./sample 1 is started through a shell: y.",
             ),
             (
                 [failed("t.py::test_f", run("1"))],
-                "No passing neighbour for sample, since the only other test that runs it fails too: "
+                "no passing neighbour for sample, since the only other test that runs it fails too: "
                 "add a passing test that runs the same program.",
             ),
             (
                 [failed("t.py::test_f", run("1")), failed("t.py::test_g", run("1"))],
-                "No passing neighbour for sample, since 2 other tests that run it fail too: "
+                "no passing neighbour for sample, since 2 other tests that run it fail too: "
                 "add a passing test that runs the same program.",
             ),
             (
                 [passed("t.py::test_old", run("1", program=REBUILT)), failed("t.py::test_f", run("1"))],
-                "No passing neighbour, since t.py::test_old ran another build of sample: "
+                "no passing neighbour, since t.py::test_old ran another build of sample: "
                 "run both tests with the same build.",
             ),
             (
                 [passed("t.py::test_a", run("11 14")), passed("t.py::test_sorts[same]", run("11 14"))],
-                "No passing neighbour, since t.py::test_sorts[same] runs exactly the same command as the failing test: "
+                "no passing neighbour, since t.py::test_sorts[same] runs exactly the same command as the failing test: "
                 "use a passing test that gives sample other arguments or input.",
             ),
         ],

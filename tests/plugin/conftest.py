@@ -1,0 +1,87 @@
+"""Programs and sessions that tests share, and the watch over what each leaves behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from suites import COUNT, SUITE_INI, TEST_COUNT, TOKEN, Session, ShareSession, compile_program, find_processes
+
+MakeOnce = Callable[[str, Callable[[Path], None]], Path]
+
+
+@pytest.fixture(scope="session")
+def make_once(tmp_path_factory: pytest.TempPathFactory) -> MakeOnce:
+    """make_once(name, fill) makes a directory, also when several workers of pytest-xdist ask for it."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make(name: str, fill: Callable[[Path], None]) -> Path:
+        directory = root / name
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not directory.exists():
+                directory.mkdir()
+                try:
+                    fill(directory)
+                except BaseException:
+                    shutil.rmtree(directory)
+                    raise
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def share_session(make_once: MakeOnce) -> ShareSession:
+    """share_session(name, run) has `run` make a session in a new directory, once; it must leave nothing behind."""
+
+    def share(name: str, run: Callable[[Path], Session]) -> Session:
+        def fill(directory: Path) -> None:
+            suite, temporary = directory / "suite", directory / "temporary"
+            suite.mkdir()
+            temporary.mkdir()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("TMPDIR", str(temporary))
+                patch.setenv(TOKEN, name)
+                session = run(suite)
+            left = [find_processes(name), sorted(path.name for path in temporary.glob("causechain-*"))]
+            (directory / "session.json").write_text(json.dumps([session.returncode, session.output, left]))
+
+        directory = make_once(name, fill)
+        returncode, output, left = json.loads((directory / "session.json").read_text())
+        assert left == [[], []]
+        return Session(directory / "suite", returncode, output)
+
+    return share
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test may leave a process, or a temporary directory of ours."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv(TOKEN, str(tmp_path))
+    yield
+    assert find_processes(str(tmp_path)) == []
+    assert list(temporary.glob("causechain-*")) == []
+
+
+@pytest.fixture(scope="session")
+def count_program(make_once: MakeOnce) -> Path:
+    return make_once("count", lambda directory: compile_program(directory / "count", COUNT) and None) / "count"
+
+
+@pytest.fixture
+def count_suite(pytester: pytest.Pytester, count_program: Path) -> pytest.Pytester:
+    """Two passing tests and a failing one, over the program with the smallest chain."""
+    shutil.copy2(count_program, pytester.path)
+    pytester.makeini(SUITE_INI)
+    pytester.makepyfile(test_count=TEST_COUNT)
+    return pytester

@@ -1,0 +1,159 @@
+"""Small native programs with their pytest suites, and what a pytest session over one leaves to look at."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FIXTURES = Path(__file__).parents[2] / "fixtures_c"
+
+# The smallest chain there is: one link, an exit status.
+COUNT = """
+int main(int argc, char **argv)
+{
+    (void)argv;
+    return argc > 2;
+}
+"""
+TEST_COUNT = """
+import subprocess
+
+import pytest
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_count(number):
+    run = subprocess.run(["./count", *"x" * number])
+    assert run.returncode == 0
+"""
+# The largest part of a session's time would be the import of a plugin that no suite of ours uses.
+SUITE_INI = "[pytest]\naddopts = -p no:hypothesispytest\n"
+FAILING = "test_count.py::test_count[2]"
+
+# A named variable of the environment tells all processes that a session has started, whoever their parent is now.
+TOKEN = "CAUSECHAIN_TESTED_BY"
+
+
+def compile_program(path: Path, source: str, *options: str) -> Path:
+    file = path.with_suffix(".c")
+    file.write_text(source)
+    subprocess.run(["cc", *(options or ("-g", "-O0")), "-o", path.name, file.name], cwd=path.parent, check=True)
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A finished pytest session in `directory`."""
+
+    directory: Path
+    returncode: int
+    output: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.splitlines()
+
+    def outcomes(self) -> dict[str, str]:
+        """Needs -rA and a wide terminal: node id to outcome."""
+        return {test: outcome for outcome, test in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", self.output, re.M)}
+
+
+# share_session(name, run), see conftest.py.
+ShareSession = Callable[[str, Callable[[Path], Session]], Session]
+
+
+def run_session(directory: Path, *arguments: str, **environment: str) -> Session:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "--cause-chain", *arguments],
+        cwd=directory,
+        env=user_environment(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return Session(directory, run.returncode, run.stdout)
+
+
+def user_environment(changes: Mapping[str, str] = {}) -> dict[str, str]:
+    """Nothing of the session that the tests themselves run in."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return {**own, "COLUMNS": "80", **changes}
+
+
+_TITLE = re.compile(r"-+ cause-effect chain(?:: (?P<test>.+?))? -+")
+_END = re.compile(r"={4,}|_{4,} |!{4,}|-{4,} |cause-chain: ")
+
+
+def read_sections(output: str) -> Iterator[list[str]]:
+    """The sections about chains, each with its title."""
+    section: list[str] | None = None
+    for line in output.splitlines():
+        title = _TITLE.fullmatch(line)
+        if section is not None and (title or _END.match(line)):
+            yield section
+            section = None
+        if title:
+            section = []
+        if section is not None:
+            section.append(line)
+    if section is not None:
+        yield section
+
+
+def read_section(output: str, test: str = "") -> list[str]:
+    """The only section, or the one whose title, with --tb=no, has the test's name."""
+    sections = [section for section in read_sections(output) if test in section[0]]
+    assert len(sections) == 1, output
+    return sections[0]
+
+
+def read_sentence(output: str, test: str = "") -> str:
+    """The section of a refusal as one line."""
+    _title, *lines = read_section(output, test)
+    assert all(len(line) <= 80 for line in lines)
+    text = " ".join(lines)
+    assert text.startswith("No cause-effect chain: ")
+    return text.removeprefix("No cause-effect chain: ")
+
+
+def read_index(directory: Path, place: str = ".causechain") -> list[dict[str, Any]]:
+    index = json.loads((directory / place / "index.json").read_text())
+    assert index["schema"] == "causechain-index/1"
+    chains: list[dict[str, Any]] = index["chains"]
+    return chains
+
+
+def read_chain(directory: Path, test: str = "", place: str = ".causechain") -> dict[str, Any]:
+    """The chain of the only test listed in the index, or of the test with this node id."""
+    listed = [entry for entry in read_index(directory, place) if test in ("", entry["test"])]
+    assert len(listed) == 1
+    chain: dict[str, Any] = json.loads((directory / place / listed[0]["path"]).read_text())
+    return chain
+
+
+def find_processes(token: str) -> list[str]:
+    """Command lines of the living processes that have the token; those just killed get a moment to vanish."""
+    for _ in range(20):
+        found = list(_find_processes(f"{TOKEN}={token}".encode()))
+        if not found:
+            break
+        time.sleep(0.1)
+    return found
+
+
+def _find_processes(entry: bytes) -> Iterator[str]:
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry in (process / "environ").read_bytes().split(b"\0"):
+                yield (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # not ours, or gone
+            continue

@@ -1,0 +1,282 @@
+"""The programs of fixtures_c, diagnosed in real sessions: what their chains must say."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from suites import FIXTURES, SUITE_INI, Session, ShareSession, read_chain, read_index, read_section, run_session
+
+SAMPLE = "sample/test_sample.py::test_sorts[two]"
+JUKEBOX = "jukebox/test_jukebox.py::test_next_after_drop[last]"
+TIDY = "tidy/test_tidy.py::test_exit_status[three-blank-lines]"
+
+# Where the second session over sample puts its chain.
+AGAIN = "again"
+
+
+def copy_fixture(name: str, directory: Path) -> None:
+    shutil.copy2(FIXTURES / "conftest.py", directory)
+    shutil.copytree(FIXTURES / name, directory / name, ignore=shutil.ignore_patterns("build", "__pycache__"))
+    (directory / "pytest.ini").write_text(SUITE_INI)
+
+
+def run_fixture(name: str, directory: Path) -> Session:
+    copy_fixture(name, directory)
+    session = run_session(directory, "-n", "0")
+    if name == "sample":
+        run_session(directory, "-n", "2", f"--cause-chain-dir={AGAIN}")
+    return session
+
+
+@pytest.fixture
+def sample(share_session: ShareSession) -> Session:
+    return share_session("sample", lambda directory: run_fixture("sample", directory))
+
+
+@pytest.fixture
+def jukebox(share_session: ShareSession) -> Session:
+    return share_session("jukebox", lambda directory: run_fixture("jukebox", directory))
+
+
+@pytest.fixture
+def tidy(share_session: ShareSession) -> Session:
+    return share_session("tidy", lambda directory: run_fixture("tidy", directory))
+
+
+def list_variables(chain: dict[str, Any]) -> list[str]:
+    """Of each link all variables of its cause."""
+    return [", ".join(cause["variable"] for cause in link["causes"]) for link in chain["chain"]]
+
+
+def name_place(place: dict[str, Any]) -> str:
+    return f"{Path(place['file']).name}:{place['line']}"
+
+
+def find_line(source: Path, text: str) -> str:
+    numbers = [number for number, line in enumerate(source.read_text().splitlines(), start=1) if text in line]
+    assert len(numbers) == 1
+    return f"{source.name}:{numbers[0]}"
+
+
+def replay_in_gdb(session: Session, link: int) -> str:
+    """What plain gdb shows for the script of a link."""
+    script = Path(read_index(session.directory)[0]["path"]).with_name(f"{link}.gdb")
+    command = ["gdb", "-nx", "-batch", "-x", script]
+    place = session.directory / ".causechain"
+    run = subprocess.run(command, cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    return run.stdout
+
+
+class TestSample:
+    def test_session_fails_as_without_us(self, sample):
+        assert sample.returncode == 1
+        assert sample.lines[-1].strip("= ").startswith("1 failed, 4 passed")
+
+    def test_causes_in_order(self, sample):
+        chain = read_chain(sample.directory)
+        assert (chain["test"], chain["status"], chain["reason"]) == (SAMPLE, "complete", None)
+        assert list_variables(chain) == ["argc", "a[2]", "v", "a[0]"]
+        # With another count of arguments alone the failing run reads an argument that is not there.
+        assert [link["confirmed"] for link in chain["chain"]] == ["passing", "both", "both", "both"]
+        assert [link["causes"][0]["failing"] for link in chain["chain"]] == ["3", "0", "0", "0"]
+        assert all(link["follows"] for link in chain["chain"])
+
+    def test_wrong_call_is_the_first_suspect(self, sample):
+        chain = read_chain(sample.directory)
+        call = find_line(FIXTURES / "sample" / "sample.c", "shell_sort(a, argc);")
+        moves = {(*t["from"], *t["to"]): name_place(t) for t in chain["transitions"]}
+        assert moves["argc", "a[2]"] == call
+        first = chain["suspects"][0]
+        assert (first["rank"], first["function"], name_place(first)) == (1, "main", call)
+        assert name_place(read_index(sample.directory)[0]["suspect"]) == call
+
+    def test_symptom_is_the_zero(self, sample):
+        oracle = read_chain(sample.directory)["oracle"]
+        assert oracle["kind"] == "symptom"
+        assert re.fullmatch(r"the list compared at test_sample\.py:\d+ contains 0", oracle["fails_when"])
+
+    def test_section_tells_the_chain(self, sample):
+        section = "\n".join(read_section(sample.output))
+        call = find_line(FIXTURES / "sample" / "sample.c", "shell_sort(a, argc);")
+        assert 'fails    sample 11 14   printed "0 11"' in section
+        assert re.search(rf"^  2  {call}  main +so, at the call of shell_sort, a\[2\] was 0 \(\d+\)", section, re.M)
+        assert "<- look here first" in section
+        assert 'so the program printed "0 11". The test fails.' in section
+        assert f"Proof: with only a[2] = 0 at {call} the passing run fails too;" in section
+        assert re.search(r"^\d+ experiments \(\d+ passed, \d+ failed, \d+ unresolved\) in [\d.]+ s\.", section, re.M)
+        assert "Replay: gdb -x .causechain/test_sample-test_sorts-two-" in section
+
+    def test_replay_in_plain_gdb_shows_the_wrong_output(self, sample):
+        shown = replay_in_gdb(sample, 2)
+        assert "shell_sort(a, argc);" in shown
+        printed = [line.split() for line in shown.splitlines() if re.fullmatch(r"(-?\d+ )+", line)]
+        assert len(printed) == 1 and printed[0][0] == "0"
+
+    def test_second_session_with_workers_finds_the_same(self, sample):
+        chains = read_chain(sample.directory), read_chain(sample.directory, place=AGAIN)
+        for chain in chains:
+            assert chain["statistics"].pop("seconds")["total"] > 0
+        assert chains[0] == chains[1]
+
+
+class TestJukebox:
+    def test_null_pointer_and_where_it_became_so(self, jukebox):
+        chain = read_chain(jukebox.directory)
+        assert (chain["test"], chain["status"]) == (JUKEBOX, "complete")
+        assert chain["oracle"]["kind"] == "crash"
+        link = chain["chain"][-1]
+        assert link["causes"][0]["variable"] in ("player.current", "player->current")
+        assert (link["causes"][0]["failing"], link["causes"][0]["kind"]) == ("NULL", "repoint")
+        # The passing run's value is told by what it points to.
+        assert "Ballad" in link["causes"][0]["passing"]
+        assert link["confirmed"] == "both"
+        assignment = find_line(FIXTURES / "jukebox" / "player.c", "player->current = dropped->next;")
+        assert name_place(link["made_by"]) == assignment
+        assert assignment in {name_place(transition) for transition in chain["transitions"]}
+        assert name_place(chain["suspects"][0]) == assignment
+
+    def test_failure_is_the_crash(self, jukebox):
+        failure = read_chain(jukebox.directory)["failure"]
+        assert "SIGSEGV" in failure["text"]
+        assert failure["backtrace"][0]["function"] == "player_next"
+        assert "SIGSEGV" in "\n".join(read_section(jukebox.output))
+
+    def test_input_begins_the_chain(self, jukebox):
+        first = read_chain(jukebox.directory)["chain"][0]["causes"][0]
+        assert (first["variable"], first["kind"]) == ("stdin line 4", "input")
+        assert (first["passing"], first["failing"]) == ('"play 1"', '"play 3"')
+
+    def test_replay_in_plain_gdb_crashes(self, jukebox):
+        link = len(read_chain(jukebox.directory)["chain"])
+        assert "SIGSEGV, Segmentation fault" in replay_in_gdb(jukebox, link)
+
+
+class TestTidy:
+    def test_global_configuration_decides_the_status(self, tidy):
+        chain = read_chain(tidy.directory)
+        assert (chain["test"], chain["status"]) == (TIDY, "complete")
+        assert chain["oracle"]["kind"] == "exit"
+        assert chain["oracle"]["fails_when"] == "it exits with status 0 (1 in the passing run)"
+        variables = list_variables(chain)
+        assert variables.index("config.max_blank") < variables.index("config.max_warnings")
+        # Global: it lives in no frame.
+        link = chain["chain"][variables.index("config.max_warnings")]
+        assert link["causes"][0]["frame"] is None
+        assert link["made_by"]["function"] == "set_limit"
+
+
+@pytest.fixture(params=["sample", "jukebox", "tidy"])
+def session(request: pytest.FixtureRequest) -> Session:
+    fixture: Session = request.getfixturevalue(request.param)
+    return fixture
+
+
+# Keys of chain.json that keep their meaning, with the types of their values.
+TEXT, NUMBER = str, (int, float)
+PARTY = {"test": TEXT, "argv": list, "stdin": TEXT, "outcome": TEXT}
+TALLY = {"pass": int, "fail": int, "unresolved": int}
+CONTRACT = {
+    "schema": TEXT,
+    "test": TEXT,
+    "status": TEXT,
+    "reason": type(None),
+    "program": {"path": TEXT, "build_id": TEXT},
+    "failing": PARTY,
+    "passing": PARTY | {"distance": NUMBER, "why": TEXT},
+    "oracle": {"kind": TEXT, "fails_when": TEXT},
+    "chain": [
+        {
+            "moment": {"function": TEXT, "file": TEXT, "line": int, "visit": int, "event": int, "backtrace": [TEXT]},
+            "causes": [{"variable": TEXT, "type": TEXT, "passing": TEXT, "failing": TEXT, "kind": TEXT}],
+            "differences": int,
+            "experiments": TALLY,
+            "confirmed": TEXT,
+        }
+    ],
+    "transitions": [
+        {
+            "from": [TEXT],
+            "to": [TEXT],
+            "file": TEXT,
+            "line": int,
+            "function": TEXT,
+            "earliest": {"file": TEXT, "line": int},
+            "only_in_failing": list,
+        }
+    ],
+    "peer": {"kind": TEXT},
+    "alternatives": list,
+    "repairs": list,
+    "suspects": [{"rank": int, "file": TEXT, "line": int, "function": TEXT, "why": TEXT}],
+    "failure": {"kind": TEXT, "text": TEXT, "backtrace": list},
+    "statistics": {
+        "experiments": TALLY | {"cached": int},
+        "moments": {"matched": int, "tried": int, "transferable": int},
+        "vertices": int,
+        "deltas": int,
+        "seconds": {"trace": NUMBER, "capture": NUMBER, "experiments": NUMBER, "total": NUMBER},
+        "workers": int,
+    },
+}
+
+
+def find_breaches(expected: Any, value: Any, path: str = "chain") -> list[str]:
+    """Where a value of chain.json is not as the contract has it."""
+    if isinstance(expected, dict):
+        if not isinstance(value, dict):
+            return [f"{path} is no object"]
+        missing = [f"{path}.{key} is missing" for key in expected if key not in value]
+        present = [key for key in expected if key in value]
+        return missing + [b for key in present for b in find_breaches(expected[key], value[key], f"{path}.{key}")]
+    if isinstance(expected, list):
+        if not isinstance(value, list) or not value:
+            return [f"{path} is no list with anything in it"]
+        return [b for i, item in enumerate(value) for b in find_breaches(expected[0], item, f"{path}[{i}]")]
+    return [] if isinstance(value, expected) else [f"{path} is {value!r}"]
+
+
+class TestArtefacts:
+    def test_chain_keeps_the_contract(self, session):
+        chain = read_chain(session.directory)
+        assert find_breaches(CONTRACT, chain) == []
+        assert chain["schema"] == "causechain/1"
+        assert chain["peer"] == {"kind": "neighbour", "test": chain["passing"]["test"]}
+        assert chain["failing"]["test"] == chain["test"] != chain["passing"]["test"]
+        statistics = chain["statistics"]
+        assert statistics["moments"]["transferable"] <= statistics["moments"]["tried"]
+        assert statistics["experiments"]["pass"] > 0 and statistics["experiments"]["fail"] > 0
+        assert 0 < statistics["seconds"]["experiments"] < statistics["seconds"]["total"]
+
+    def test_index_lists_the_chain(self, session):
+        (entry,) = read_index(session.directory)
+        chain = read_chain(session.directory)
+        assert {key: entry[key] for key in ("test", "status", "reason")} == {
+            key: chain[key] for key in ("test", "status", "reason")
+        }
+        assert entry["suspect"] == chain["suspects"][0]
+
+    def test_each_link_has_a_script(self, session):
+        place = (session.directory / ".causechain" / read_index(session.directory)[0]["path"]).parent
+        links = range(1, len(read_chain(session.directory)["chain"]) + 1)
+        assert {path.name for path in place.glob("*.gdb")} == {f"{link}.gdb" for link in links}
+
+    def test_section_fits_into_80_columns(self, session):
+        section = read_section(session.output)
+        assert len(section) > 10
+        assert [line for line in section if len(line) > 80] == []
+
+    def test_nothing_else_is_written(self, session):
+        tree = {path.name for path in session.directory.iterdir()}
+        own = {path.name for path in session.directory.glob("*") if (path / ".gitignore").exists()}
+        assert own == {".causechain", ".pytest_cache"} | ({AGAIN} & tree)
+        assert tree - own - {"conftest.py", "pytest.ini", "__pycache__"} == {read_index_name(session)}
+
+
+def read_index_name(session: Session) -> str:
+    """The directory of the program under test."""
+    return read_index(session.directory)[0]["test"].partition("/")[0]

@@ -1,0 +1,162 @@
+"""Ctrl-C during a diagnosis, and what a terminal shows meanwhile."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from suites import COUNT, FAILING, compile_program, read_chain, read_index, read_section, user_environment
+
+# Nothing waits that long unless it is broken.
+PATIENCE_SECONDS = 60.0
+
+INTERRUPTED = "cause-chain: interrupted; the tests' own results are complete."
+COMMAND = [sys.executable, "-m", "pytest", "--cause-chain"]
+
+
+@pytest.fixture
+def slow_suite(count_suite: pytest.Pytester) -> Path:
+    """Each run of the program takes 0.1 s, so that there is time to interrupt."""
+    slow = COUNT.replace("return", "int many = argc > 2;\n    usleep(100000);\n    return many &&")
+    compile_program(count_suite.path / "count", f"#include <unistd.h>\n{slow}")
+    return Path(count_suite.path)
+
+
+class Terminal:
+    """What a pytest session writes to a terminal of 80 columns."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+        self.process = process
+        self.written = ""
+        self._descriptor = descriptor
+
+    def read_until(self, pattern: str | None) -> None:
+        """Until the pattern has been written; None: until the end."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while pattern is None or re.search(pattern, self.written) is None:
+            ready, _, _ = select.select([self._descriptor], [], [], max(deadline - time.monotonic(), 0))
+            assert ready, self.written
+            try:
+                data = os.read(self._descriptor, 65536)
+            except OSError:  # all who had the terminal open are gone
+                data = b""
+            if not data:
+                break
+            self.written += data.decode(errors="replace")
+        assert pattern is None or re.search(pattern, self.written), self.written
+
+    def finish(self) -> int:
+        self.read_until(None)
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def screen(self) -> list[str]:
+        """The lines as they stand in the end, where later text has overwritten earlier."""
+        lines = []
+        for line in re.sub(r"\x1b\[[\d;]*m", "", self.written).replace("\r\n", "\n").split("\n"):
+            shown = ""
+            for text in line.split("\r"):
+                shown = text + shown[len(text) :]
+            lines.append(shown.rstrip())
+        return lines
+
+
+@contextmanager
+def open_terminal(directory: Path, *options: str) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, *options],
+            cwd=directory,
+            env=user_environment({"TERM": "xterm"}),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+    finally:
+        os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+class TestTerminal:
+    def test_progress_line_comes_and_goes(self, count_suite):
+        with open_terminal(count_suite.path) as terminal:
+            assert terminal.finish() == 1
+        for stage in ("repeating both runs", "tracing both runs", "2 experiments, now at main()"):
+            assert f"\rcause-chain: {FAILING}: {stage}" in terminal.written
+        screen = terminal.screen()
+        assert [line for line in screen if line.startswith("cause-chain: ")] == [
+            "cause-chain: on (at most 10 failing tests, 60 s each)"
+        ]
+        assert any(re.fullmatch(r"test_count\.py \.\.F +\[100%\]", line) for line in screen)
+        assert len(read_section("\n".join(screen))) > 5
+
+    @pytest.mark.parametrize("options", [["-q"], ["-n", "2"], ["-v"]], ids=["q", "workers", "v"])
+    def test_results_stay_on_the_screen(self, count_suite, options):
+        with open_terminal(count_suite.path, "--cause-chain-timeout=0.001", *options) as terminal:
+            assert terminal.finish() == 1
+        assert f"\rcause-chain: {FAILING}: " in terminal.written
+        results = [line for line in terminal.screen() if line.endswith("[100%]")]
+        assert len(results) == 1
+        assert not results[0].startswith("cause-chain")
+
+    def test_results_stay_when_nothing_is_diagnosed(self, count_suite):
+        with open_terminal(count_suite.path, "--deselect", FAILING) as terminal:
+            assert terminal.finish() == 0
+        assert any(re.fullmatch(r"test_count\.py \.\. +\[100%\]", line) for line in terminal.screen())
+
+
+class TestInterruption:
+    def test_what_is_known_is_printed(self, slow_suite):
+        with open_terminal(slow_suite) as terminal:
+            # By then the first cause has been isolated.
+            terminal.read_until(r"\b5 experiments")
+            os.killpg(terminal.process.pid, signal.SIGINT)
+            assert terminal.finish() == 1
+        screen = terminal.screen()
+        section = "\n".join(read_section("\n".join(screen)))
+        assert "  1  count.c:" in section
+        assert "Incomplete: interrupted." in section
+        assert INTERRUPTED in screen
+        assert "test_count[2]" in next(line for line in screen if line.startswith("____"))
+        assert any("1 failed, 2 passed" in line for line in screen)
+        chain = read_chain(slow_suite)
+        assert (chain["status"], chain["reason"]) == ("partial", "interrupted.")
+        assert [entry["status"] for entry in read_index(slow_suite)] == ["partial"]
+
+    def test_before_anything_is_known(self, slow_suite):
+        with open_terminal(slow_suite) as terminal:
+            terminal.read_until(re.escape(f"cause-chain: {FAILING}: "))
+            os.killpg(terminal.process.pid, signal.SIGINT)
+            assert terminal.finish() == 1
+        assert INTERRUPTED in terminal.screen()
+        assert any("1 failed, 2 passed" in line for line in terminal.screen())
+
+    def test_without_a_terminal(self, slow_suite):
+        process = subprocess.Popen(
+            COMMAND, cwd=slow_suite, env=user_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        with process:
+            assert process.stdout is not None
+            assert any(line == f"cause-chain: {FAILING}\n" for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+        assert process.returncode == 1
+        assert "= FAILURES =" in rest
+        assert INTERRUPTED in rest.splitlines()
+        assert "= 1 failed, 2 passed in " in rest
