@@ -225,8 +225,10 @@ def describe_variables(frame, position):
     for depth, block in reversed(list(enumerate(reversed(blocks)))):
         for symbol in block:
             if is_local(symbol):
-                # Holds for unoptimised code: at its own line and before, a variable still holds garbage.
-                pending = not symbol.is_argument and symbol.line >= position.line
+                # Holds for unoptimised code: before its own line, and where that begins, a variable still holds
+                # garbage. A frame that waits for a call stands behind the beginning of its line.
+                line = position.line if frame.pc() == position.pc else position.line + 1
+                pending = not symbol.is_argument and symbol.line >= line
                 variables.append(describe_variable(symbol, frame, depth, pending))
     return variables
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from pytest_causechain.debugger.launch import Launch
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.process.linux import die_with_parent
 from pytest_causechain.process.remains import await_writers, end_group
 
 INSTALL = "install gdb 12 or newer (Debian, Ubuntu: apt-get install gdb)"
@@ -51,6 +52,13 @@ HALT_SECONDS = 5.0
 
 class GdbFailure(Exception):
     """gdb answered with an error, or not at all."""
+
+
+def addresses_vary(program: str) -> Refusal:
+    return Refusal(
+        f"the addresses of {program} change from run to run, since this container forbids personality(): "
+        "start it with --security-opt seccomp=unconfined."
+    )
 
 
 def find_gdb() -> str:
@@ -100,6 +108,8 @@ class Gdb:
                 bufsize=0,
                 env=gdb_environment(),
                 start_new_session=True,  # so that Ctrl-C reaches pytest alone
+                # While a program runs it does not hear of our end; the kernel then ends what it traces.
+                preexec_fn=die_with_parent,
             )
         except OSError as error:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -196,10 +206,7 @@ class Gdb:
             raise GdbFailure("gdb does not answer any more")
         answer: dict[str, Any] = json.loads(reply_file.read_bytes())
         if answer.get("kind") == "AddressesVary":
-            raise Refusal(
-                f"the addresses of {self.program} change from run to run, since this container forbids personality(): "
-                "start it with --security-opt seccomp=unconfined."
-            )
+            raise addresses_vary(self.program)
         if "error" in answer:
             raise GdbFailure(answer["error"])
         return answer

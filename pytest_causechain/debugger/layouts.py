@@ -76,7 +76,8 @@ class FrameLayouts:
             line = max((s for s in function.statements if s.address <= at), key=lambda s: s.address, default=None)
             if line is None:
                 return None
-            variables = _variables(blocks, at, place.rbp, line.line)
+            # At its own line a variable is set only by the time the frame waits for a call from there.
+            variables = _variables(blocks, at, place.rbp, line.line + (place.pc != line.address))
             frames.append(VisitedFrame(function.name, line.file, line.line, place.pc, sp, variables))
             sp = place.rbp + 16
         return tuple(frames)

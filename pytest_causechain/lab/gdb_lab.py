@@ -109,10 +109,7 @@ class GdbLab:
             "stdin": str(launch.stdin),
             "steps": steps,
         }
-        try:
-            answer = self._gdb.run(request, launch, min(left, self.run_seconds))
-        except GdbFailure as failure:
-            raise Refusal(f"gdb failed while running {self.program.path} ({failure}): please report this.") from None
+        answer = self._gdb.run(request, launch, min(left, self.run_seconds))
         ended = answer["ended"]
         if ended is not None and ended["ending"] == "timeout" and time.monotonic() >= self.deadline:
             raise BudgetUsedUp(USED_UP)  # it might have ended, given more time

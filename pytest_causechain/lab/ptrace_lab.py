@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from pytest_causechain.debugger.gdb import Gdb, GdbFailure
+from pytest_causechain.debugger.gdb import Gdb, GdbFailure, addresses_vary
 from pytest_causechain.debugger.layouts import Chained, FrameLayouts
 from pytest_causechain.debugger.program import ProgramMap, describe_program
 from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
@@ -74,6 +74,8 @@ class PtraceLab:
         self._gdb = Gdb(failing.program.path)
         try:
             self.program: ProgramMap = describe_program(self._gdb)
+            if find_addresses(failing) != find_addresses(failing):
+                raise addresses_vary(failing.program.path)
         except GdbFailure as failure:
             self._gdb.close()
             raise Refusal(f"gdb cannot read {failing.program.path} ({failure}): build it anew with -g.") from None
@@ -359,12 +361,22 @@ class PtraceLab:
         try:
             seen = self._look(process, {"backtrace": True})
         except (OSError, GdbFailure):
+            self._gdb.command("-causechain-sync")  # a dead gdb is another matter
             return ()
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
 
 
 class _Seen(Exception):
     """A crashed process has been looked at and is gone."""
+
+
+def find_addresses(command: Command) -> list[tuple[int, str]]:
+    """Where the kernel puts the parts of the program; what is written to an address must hold for all its runs."""
+    subject = Subject(command, relocated=False)
+    try:
+        return [(mapping.start, mapping.name) for mapping in read_mappings(subject.pid)]
+    finally:
+        subject.kill()
 
 
 def is_suitable(passing: Command, failing: Command, deadline: float) -> bool:

@@ -39,7 +39,11 @@ class RemoteLab:
         self._companion: Companion | None = None
         self.program: ProgramMap
         self.recordable: int
-        self.program, self.recordable = self._call(self._opening)
+        try:
+            self._call(self._opening)
+        except BaseException:
+            self._abandon()
+            raise
 
     def __enter__(self) -> RemoteLab:
         return self
@@ -100,10 +104,10 @@ class RemoteLab:
     def _attempt(self, message: Open | Call) -> Any:
         if self._companion is None:
             self._companion = Companion("pytest_causechain.lab.engine")
-            if not isinstance(message, Open):
-                self._exchange(self._opening)
-                self._exchange(Call("run_seconds", (self._run_seconds,)))
-        return self._exchange(message)
+            # A new engine numbers types anew: earlier visits keep the table that they came with.
+            self.program, self.recordable = self._exchange(self._opening)
+            self._exchange(Call("run_seconds", (self._run_seconds,)))
+        return None if isinstance(message, Open) else self._exchange(message)
 
     def _exchange(self, message: Open | Call) -> Any:
         assert self._companion is not None

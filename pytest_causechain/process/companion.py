@@ -14,6 +14,8 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_causechain.process.remains import end_sessions, find_sessions
+
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
@@ -92,8 +94,10 @@ class Companion:
                 if self._connection.poll(patience_seconds):
                     self._connection.recv()
         # Before the process is waited for, which would set its number free for others.
+        sessions = find_sessions(self._process.pid) - {os.getsid(0)}
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        end_sessions(sessions)
         self._process.wait()
         self._connection.close()
         os.close(self._lifeline)

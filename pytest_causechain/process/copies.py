@@ -13,12 +13,23 @@ import struct
 from pytest_causechain.process.assembly import SystemCalls
 from pytest_causechain.process.limits import limit_memory
 from pytest_causechain.process.linux import CLONE_PARENT, SETOPTIONS, TRACE_FORK, ptrace
-from pytest_causechain.process.maps import Descriptor, count_threads, has_children, read_descriptors
+from pytest_causechain.process.maps import (
+    Descriptor,
+    Mapping,
+    has_children,
+    list_threads,
+    pending_signals,
+    read_descriptors,
+    read_mappings,
+    read_timers,
+)
 from pytest_causechain.process.subject import OUTPUT, SCRATCH, SCRATCH_DATA, Subject, read_all
 from pytest_causechain.process.tracee import OPTIONS, ProcessGone, Tracee
 
 CODE_AT = SCRATCH + 64
 PATHS_AT = SCRATCH_DATA + 2048
+# ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF; struct itimerval.
+INTERVAL_TIMERS, INTERVAL_SIZE = 3, 32
 
 
 class CannotCopy(Exception):
@@ -31,10 +42,16 @@ class Template:
     def __init__(self, subject: Subject) -> None:
         """CannotCopy when it has threads, or descriptors that copies would share."""
         self.subject = subject
-        if count_threads(subject.pid) > 1:
+        if len(list_threads(subject.pid)) > 1:
             raise CannotCopy("threads")
         if has_children(subject.pid):
             raise CannotCopy("children")  # which only the original can wait for
+        if any(is_shared(mapping) for mapping in read_mappings(subject.pid)):
+            raise CannotCopy("shared memory")
+        if has_timers(subject):
+            raise CannotCopy("timers")  # which are not inherited
+        # Nor are signals on their way.
+        self._signals = (*subject.deferred, *pending_signals(subject.pid))
         self._home = subject.registers()
         self._outputs = (os.memfd_create(OUTPUT), os.memfd_create(OUTPUT))
         self._written = [read_all(descriptor) for descriptor in (subject.stdout, subject.stderr)]
@@ -52,25 +69,25 @@ class Template:
             identity_of(d): output for d, output in zip((subject.stdout, subject.stderr), self._outputs, strict=True)
         }
         calls, paths = SystemCalls(SCRATCH_DATA), bytearray()
-        opened: dict[tuple[int, int, int, int], int] = {}
+        opened: dict[int, int] = {}
         for descriptor in descriptors:
             if not descriptor.is_regular:
                 if not is_harmless(descriptor):
                     raise CannotCopy("sockets or pipes")
                 continue
-            output = own.get(descriptor.identity[:2])
+            output = own.get(descriptor.file)
             if output is None and descriptor.is_writable:
                 raise CannotCopy("files open for writing")
-            if descriptor.identity not in opened:
+            if descriptor.shared_with not in opened:
                 source = (
                     f"/proc/{os.getpid()}/fd/{output}" if output is not None else f"/proc/self/fd/{descriptor.number}"
                 )
                 at = PATHS_AT + len(paths)
                 paths += source.encode() + b"\0"
                 flags = descriptor.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
-                opened[descriptor.identity] = calls.call("open", at, flags, 0)
-                calls.call_on(opened[descriptor.identity], "lseek", descriptor.position, os.SEEK_SET)
-            calls.call_on(opened[descriptor.identity], "dup3", descriptor.number, descriptor.flags & os.O_CLOEXEC)
+                opened[descriptor.shared_with] = calls.call("open", at, flags, 0)
+                calls.call_on(opened[descriptor.shared_with], "lseek", descriptor.position, os.SEEK_SET)
+            calls.call_on(opened[descriptor.shared_with], "dup3", descriptor.number, descriptor.flags & os.O_CLOEXEC)
         for number in opened.values():
             calls.call_on(number, "close")
         code = calls.assemble()
@@ -95,6 +112,7 @@ class Template:
             limit_memory(pid)
             self._open_files(copy)
             copy.set_registers(self._home)
+            copy.deferred.extend(self._signals)
         except BaseException:
             copy.kill()
             raise
@@ -135,6 +153,20 @@ def identity_of(descriptor: int) -> tuple[int, int]:
 def is_harmless(descriptor: Descriptor) -> bool:
     """Terminals and devices such as /dev/null have no state that copies could take from each other."""
     return stat.S_ISCHR(descriptor.mode) or stat.S_ISDIR(descriptor.mode)
+
+
+def is_shared(mapping: Mapping) -> bool:
+    return mapping.permissions.startswith("rw") and mapping.permissions.endswith("s")
+
+
+def has_timers(subject: Subject) -> bool:
+    if read_timers(subject.pid):
+        return True
+    for kind in range(INTERVAL_TIMERS):
+        subject.syscall("getitimer", kind, SCRATCH_DATA)
+        if any(subject.read(SCRATCH_DATA, INTERVAL_SIZE)):
+            return True
+    return False
 
 
 def replace_stdin(process: Tracee, content: bytes, position: int) -> None:

@@ -11,8 +11,9 @@ import platform
 
 TRACEME, CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 0, 7, 9, 12, 13, 17
 SETOPTIONS, GETEVENTMSG, GETREGSET, SETREGSET = 0x4200, 0x4201, 0x4204, 0x4205
-TRACE_FORK, TRACE_CLONE, TRACE_EXEC, TRACE_EXIT, EXIT_KILL = 0x2, 0x8, 0x10, 0x40, 0x100000
-EVENT_FORK, EVENT_CLONE, EVENT_EXEC, EVENT_EXIT = 1, 3, 4, 6
+TRACE_FORK, TRACE_VFORK, TRACE_CLONE, TRACE_EXEC, TRACE_VFORK_DONE, TRACE_EXIT = 0x2, 0x4, 0x8, 0x10, 0x20, 0x40
+EXIT_KILL = 0x100000
+EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_VFORK_DONE, EVENT_EXIT = 1, 2, 3, 4, 5, 6
 NT_X86_XSTATE = 0x202
 WAIT_ALL = 0x40000000  # __WALL: children of any kind, threads too
 ADDR_NO_RANDOMIZE = 0x0040000
@@ -26,11 +27,13 @@ SYSCALLS = {
     "lseek": 8,
     "mmap": 9,
     "munmap": 11,
+    "getitimer": 36,
     "clone": 56,
     "prctl": 157,
     "dup3": 292,
     "memfd_create": 319,
 }
+KCMP, KCMP_FILE = 312, 0
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 INT3 = b"\xcc"
 PAGE = 4096
@@ -77,6 +80,11 @@ def trace_me() -> None:
     """In a child, before exec."""
     if _libc.ptrace(TRACEME, 0, None, None) == -1:
         raise OSError(ctypes.get_errno(), "ptrace refused")
+
+
+def is_one_open_file(pid: int, first: int, second: int) -> bool:
+    """Whether two descriptors, which look alike, are duplicates. True where kcmp(2) is refused: most are."""
+    return bool(_libc.syscall(KCMP, pid, pid, KCMP_FILE, first, second) in (0, -1))
 
 
 def fix_addresses() -> None:

@@ -1,4 +1,4 @@
-"""What /proc says of a process: its mappings, descriptors and threads."""
+"""What /proc says of a process: its mappings, descriptors, threads, timers and signals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+from pytest_causechain.process.linux import is_one_open_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +23,14 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """An open file; `identity` is equal for descriptors that share one offset, as far as can be told."""
+    """An open file; `shared_with` is the first descriptor with which it shares its offset: mostly itself."""
 
     number: int
     mode: int
     position: int
     flags: int
-    identity: tuple[int, int, int, int]
+    file: tuple[int, int]
+    shared_with: int
 
     @property
     def is_regular(self) -> bool:
@@ -53,16 +56,26 @@ def load_base(mappings: list[Mapping], path: str) -> int | None:
 
 
 def read_descriptors(pid: int) -> list[Descriptor]:
-    found = []
-    for name in os.listdir(f"/proc/{pid}/fd"):
+    found: list[Descriptor] = []
+    for name in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
         try:
             status = os.stat(f"/proc/{pid}/fd/{name}")
             info = Path(f"/proc/{pid}/fdinfo/{name}").read_text().split()
         except OSError:
             continue  # closed meanwhile
         position, flags = int(info[1]), int(info[3], 8)
-        identity = (status.st_dev, status.st_ino, position, flags)
-        found.append(Descriptor(int(name), status.st_mode, position, flags, identity))
+        number, file = int(name), (status.st_dev, status.st_ino)
+        shared_with = next(
+            (
+                d.number
+                for d in found
+                # The flag to close it at an exec belongs to the number, all others to the open file.
+                if (d.file, d.position, d.flags & ~os.O_CLOEXEC) == (file, position, flags & ~os.O_CLOEXEC)
+                and is_one_open_file(pid, d.number, number)
+            ),
+            number,
+        )
+        found.append(Descriptor(number, status.st_mode, position, flags, file, shared_with))
     return found
 
 
@@ -70,8 +83,27 @@ def has_children(pid: int) -> bool:
     return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().strip())
 
 
-def count_threads(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/task"))
+def list_threads(pid: int) -> list[int]:
+    """None of a process that is gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except FileNotFoundError:
+        return []
+
+
+def pending_signals(pid: int) -> list[int]:
+    """Sent to it and not delivered yet."""
+    lines = Path(f"/proc/{pid}/status").read_text("utf-8", "surrogateescape").splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return [number for mask in masks for number in range(1, 65) if mask >> number - 1 & 1]
+
+
+def read_timers(pid: int) -> str:
+    """Those of timer_create(2), as text; nothing where the kernel does not tell."""
+    try:
+        return Path(f"/proc/{pid}/timers").read_text()
+    except OSError:
+        return ""
 
 
 def read_position(pid: int, descriptor: int) -> int | None:

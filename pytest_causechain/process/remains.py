@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 POLL_SECONDS = 0.005
 # A process that waits for a device may survive even SIGKILL for a while.
@@ -37,14 +38,51 @@ def find_members(group: int) -> list[int]:
         return []  # nearly always, and told without a look at all processes
     except PermissionError:
         return []  # they have become another user's: out of our reach
-    members = []
+    return [process.pid for process in read_processes() if process.group == group]
+
+
+def find_sessions(root: int) -> set[int]:
+    """Of a process and all that descend from it."""
+    processes = read_processes()
+    found, sessions = {root}, {root}
+    size = 0
+    while len(found) > size:
+        size = len(found)
+        found |= {process.pid for process in processes if process.parent in found}
+    sessions |= {process.session for process in processes if process.pid in found}
+    return sessions
+
+
+def end_sessions(sessions: Collection[int]) -> None:
+    """Those of a process of ours and what it started: orphans stay in the session, whoever adopts them."""
+    deadline = time.monotonic() + END_SECONDS
+    while time.monotonic() < deadline:
+        members = [process.pid for process in read_processes() if process.session in sessions]
+        if not members:
+            return
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    group: int
+    session: int
+
+
+def read_processes() -> list[Process]:
+    """All that live."""
+    found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             with contextlib.suppress(OSError):
-                state, _, of_group = (process / "stat").read_text().rpartition(")")[2].split()[:3]
-                if int(of_group) == group and state not in "ZX":
-                    members.append(int(process.name))
-    return members
+                status = (process / "stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()
+                if status[0] not in "ZX":
+                    found.append(Process(int(process.name), *map(int, status[1:4])))
+    return found
 
 
 def open_files(pid: int) -> set[str]:

@@ -21,6 +21,8 @@ from pytest_causechain.process.linux import (
     DETACH,
     EVENT_EXIT,
     EVENT_FORK,
+    EVENT_VFORK,
+    EVENT_VFORK_DONE,
     EXIT_KILL,
     GETEVENTMSG,
     GETREGS,
@@ -34,15 +36,20 @@ from pytest_causechain.process.linux import (
     SYSCALLS,
     TRACE_EXEC,
     TRACE_FORK,
+    TRACE_VFORK,
+    TRACE_VFORK_DONE,
     WAIT_ALL,
     IoVector,
     Registers,
     ptrace,
 )
+from pytest_causechain.process.maps import list_threads
 from pytest_causechain.process.remains import end_group
 
 # EXIT_KILL: no tracee survives us. TRACE_EXEC: otherwise each exec sends the program a SIGTRAP.
 OPTIONS = EXIT_KILL | TRACE_EXEC
+# Needed while the program's code is patched.
+TRACE_CHILDREN = TRACE_FORK | TRACE_VFORK | TRACE_VFORK_DONE
 ARGUMENTS = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
 CALL_ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 RED_ZONE = 128
@@ -54,6 +61,8 @@ WORD = struct.Struct("<Q")
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
 }  # fmt: skip
+# Where the process has other threads, the signal that should wake us may now and then go to one of them.
+DOZE_SECONDS = 0.05
 # A process that does not stop within this time after SIGSTOP waits for something in the kernel.
 HALT_SECONDS = 1.0
 
@@ -128,7 +137,7 @@ class Tracee:
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            signal.sigtimedwait({signal.SIGCHLD}, left)  # may wake up for another child
+            signal.sigtimedwait({signal.SIGCHLD}, min(left, DOZE_SECONDS))  # may wake up for another child
 
     def step(self) -> None:
         """One instruction. A signal that arrives meanwhile is kept, to be sent again later."""
@@ -175,16 +184,26 @@ class Tracee:
             setattr(registers, register, value)
         self.write(registers.rsp, WORD.pack(self.scratch))
         self.set_registers(registers)
-        self.resume()
-        status = self.wait(time.monotonic() + timeout_seconds)
-        if status is None or not os.WIFSTOPPED(status):
-            raise ProcessGone(self.pid)
-        after = self.registers()
-        if after.rip != self.scratch + 1:
-            raise ProcessGone(self.pid)
+        after = self._run_call(time.monotonic() + timeout_seconds)
         ptrace(SETREGSET, self.pid, NT_X86_XSTATE, ctypes.addressof(vector))
         self.set_registers(home)
         return after.rax
+
+    def _run_call(self, deadline: float) -> Registers:
+        """Up to our breakpoint; signals that arrive meanwhile are kept, as in `step`."""
+        while True:
+            self.resume()
+            status = self.wait(deadline)
+            if status is None or not os.WIFSTOPPED(status):
+                raise ProcessGone(self.pid)
+            registers = self.registers()
+            if registers.rip == self.scratch + 1:
+                return registers
+            sign = 0 if status >> 16 else os.WSTOPSIG(status)
+            if sign in CRASHES or status >> 16 == EVENT_EXIT:
+                raise ProcessGone(self.pid)
+            if sign:
+                self.deferred.append(sign)
 
     def run_to(self, stops: Sequence[Stop], deadline: float) -> None:
         """Stop before the visit-th execution of each in turn, with the code unpatched again."""
@@ -192,7 +211,7 @@ class Tracee:
             self._run_to(self.base + stop.address, stop.visit, deadline)
 
     def _run_to(self, address: int, visits: int, deadline: float) -> None:
-        ptrace(SETOPTIONS, self.pid, 0, OPTIONS | TRACE_FORK)
+        ptrace(SETOPTIONS, self.pid, 0, OPTIONS | TRACE_CHILDREN)
         original = self.read(address, 1)
         if self.registers().rip == address:
             self.step()  # the execution we stand before was counted when we came here
@@ -217,14 +236,22 @@ class Tracee:
                 raise NotReached(None)
             if not os.WIFSTOPPED(status):
                 raise NotReached(status)
-            if status >> 16 == EVENT_FORK:
-                self.release_child({address: original})
+            self.care_for_children(status >> 16, {address: original}, {address: INT3})
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
             if sign == signal.SIGTRAP and self.registers().rip - 1 == address:
                 return
 
-    def release_child(self, originals: Mapping[int, bytes]) -> None:
-        """A child that the program just made is not our concern: it runs on with the code as it was."""
+    def care_for_children(self, event: int, originals: Mapping[int, bytes], patches: Mapping[int, bytes]) -> None:
+        """A child that the program just made is not our concern: it runs on with the code as it was.
+
+        One of vfork uses the program's own memory; the program sleeps until that child has left it."""
+        if event in (EVENT_FORK, EVENT_VFORK):
+            self._release_child(originals)
+        elif event == EVENT_VFORK_DONE:
+            for address, data in patches.items():
+                self.write(address, data)
+
+    def _release_child(self, originals: Mapping[int, bytes]) -> None:
         message = ctypes.c_ulong()
         ptrace(GETEVENTMSG, self.pid, 0, ctypes.addressof(message))
         child = Tracee(message.value)
@@ -296,6 +323,11 @@ class Tracee:
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
+        for thread in list_threads(self.pid):
+            # The process is not over before each thread that we were told of has been waited for.
+            with contextlib.suppress(ChildProcessError):
+                while thread != self.pid and os.WIFSTOPPED(os.waitpid(thread, WAIT_ALL)[1]):
+                    pass
         with contextlib.suppress(ChildProcessError):
             while True:
                 with contextlib.suppress(OSError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +17,12 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.linux import (
     EVENT_EXEC,
     EVENT_EXIT,
-    EVENT_FORK,
     INT3,
     MAP_PRIVATE_FIXED_ANONYMOUS,
     PAGE,
     SETOPTIONS,
+    SINGLESTEP,
     TRACE_EXIT,
-    TRACE_FORK,
     ptrace,
 )
 from pytest_causechain.process.maps import read_mappings
@@ -35,7 +35,7 @@ from pytest_causechain.process.stubs import (
     overwritten,
 )
 from pytest_causechain.process.subject import NO_FILE
-from pytest_causechain.process.tracee import OPTIONS, NotReached, Tracee
+from pytest_causechain.process.tracee import OPTIONS, TRACE_CHILDREN, NotReached, Tracee
 
 # Low half of the return address, number of the watched address, stack pointer.
 RECORD = struct.Struct("<IIQ")
@@ -76,6 +76,12 @@ class Tracer:
         # Whether the program became another one before all records were read.
         self.is_lossy = False
         self._originals: dict[int, bytes] = {}
+        self._patches: dict[int, bytes] = {}
+        # Where each stub begins, and where its part that records ends.
+        self._stubs: list[int] = []
+        self._heads: list[int] = []
+        # Signals that came amid a record: a handler would write records of its own in the same place.
+        self._held: list[int] = []
         self._breakpoints: dict[int, int] = {}
         # Where the instructions went that a jump has taken the place of.
         self._moved: dict[int, int] = {}
@@ -119,12 +125,15 @@ class Tracer:
             if instructions is not None:
                 stub, head = make_stub(number, watched.is_entry, instructions, at, self._slots)
                 self._moved[address] = at + head
+                self._stubs.append(at)
+                self._heads.append(at + head)
                 blob += stub.ljust(-(-len(stub) // 16) * 16, b"\xcc")
                 patch = make_jump(address, at, sum(i.len for i in instructions))
             else:
                 patch = INT3
                 self._breakpoints[address] = number
             self._originals[address] = code[address - begin : address - begin + len(patch)]
+            self._patches[address] = patch
             subject.write(address, patch)
         subject.write(self._code, bytes(blob))
 
@@ -148,15 +157,14 @@ class Tracer:
         if until is not None:
             self._break_at(halt)
         # The last records are read at the exit; children get their code back.
-        ptrace(SETOPTIONS, subject.pid, 0, OPTIONS | TRACE_EXIT | TRACE_FORK)
+        ptrace(SETOPTIONS, subject.pid, 0, OPTIONS | TRACE_EXIT | TRACE_CHILDREN)
         self._rewind(limit)
         self._step_off()
         while True:
-            subject.resume(sign)
+            self._resume(sign)
             status = subject.wait(deadline)
             if status is None:
-                os.kill(subject.pid, signal.SIGSTOP)
-                subject.wait()
+                subject.halt()
                 self._drain()
                 return False
             if not os.WIFSTOPPED(status):
@@ -168,11 +176,10 @@ class Tracer:
                 # The records since the last look are gone with the program's memory.
                 self.is_lossy = bool(self._moved)
                 return True
-            if status >> 16 == EVENT_FORK:
-                subject.release_child(self._originals)
+            subject.care_for_children(status >> 16, self._originals, self._patches)
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
             registers = subject.registers()
-            if sign == signal.SIGSEGV and self._code <= registers.rip < self._code + self._space:
+            if sign == signal.SIGSEGV and self._is_amid_record(registers.rip):
                 self._drain()
                 if len(self.records) // RECORD_SIZE >= limit:
                     return False
@@ -191,20 +198,41 @@ class Tracer:
                 if len(self.records) // RECORD_SIZE >= limit:
                     return False
                 self._rewind(limit)
+            elif self._held and sign == signal.SIGTRAP:
+                sign = 0  # a step of ours
+            elif sign and self._is_amid_record(registers.rip):
+                self._held.append(sign)
+                sign = 0
+
+    def _resume(self, sign: int) -> None:
+        """Signals that are held back are handed over once the record is complete."""
+        subject = self.subject
+        if self._held and self._is_amid_record(subject.registers().rip):
+            ptrace(SINGLESTEP, subject.pid)
+            return
+        for held in self._held:
+            os.kill(subject.pid, held)
+        self._held.clear()
+        subject.resume(sign)
+
+    def _is_amid_record(self, address: int) -> bool:
+        index = bisect_right(self._stubs, address) - 1
+        return index >= 0 and self._stubs[index] < address < self._heads[index]
 
     def stop_before(self, visit: int, deadline: float) -> None:
         """Stop before the visit-th execution of the only watched instruction, with the code as it was."""
         subject = self.subject
-        ended = self.run(None, visit - 1, deadline)
+        ended = visit > 1 and self.run(None, visit - 1, deadline)
         if ended or len(self.records) // RECORD_SIZE < visit - 1:
             raise NotReached(None)
         registers = subject.registers()
-        in_stub = self._code <= registers.rip < self._code + self._space
+        in_stub = self._is_amid_record(registers.rip)
         if in_stub:  # it faulted at the record of this very execution
             registers.rip = subject.base + self._watched[0].address
             (registers.r11,) = WORD.unpack(subject.read(self._slots.saved_r11, 8))
             subject.set_registers(registers)
         self.remove()
+        subject.deferred += self._held
         if not in_stub:
             subject.run_to([Stop(self._watched[0].address, 1)], deadline)
 
@@ -226,6 +254,7 @@ class Tracer:
         else:
             self._originals[address] = self.subject.read(address, 1)
         self._breakpoints[address] = number
+        self._patches[address] = INT3
         self.subject.write(address, INT3)
 
     def _step_off(self) -> None:

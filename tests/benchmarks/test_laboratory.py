@@ -5,14 +5,18 @@ machine is asserted: that all ways see the same."""
 
 from __future__ import annotations
 
+import signal
 import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
@@ -108,41 +112,49 @@ def test_experiment(command: Callable[[str], Command]) -> None:
 
 
 def test_trace_of_three_million_calls(command: Callable[[str], Command]) -> None:
+    """In this process, so that only the tracing is measured and not the way of 48 MB of records from the engine."""
     subject = command(BUSY)
-    with open_lab(subject, "fork") as fork:
-        functions = [f.address for f in fork.program.functions]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with PtraceLab(subject, subject, time.monotonic() + PLENTY_SECONDS) as lab:
+        functions = [f.address for f in lab.program.functions]
+        lab.experiment("passing")
         counted: list[int] = []
         ways = {
             "native": lambda: subprocess.run(subject.argv, capture_output=True),
-            "traced": lambda: counted.append(len(fork.trace("passing", (), functions, limit=5_000_000))),
+            "traced": lambda: counted.append(len(lab.trace("passing", (), functions, limit=3_000_001))),
         }
         show("3,000,001 function entries recorded", measure(ways, 7), "native")
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert set(counted) == {3_000_001}
 
 
-@pytest.mark.parametrize("visit", [10_000, 1_000_000])
-def test_reaching_a_late_visit(command: Callable[[str], Command], visit: int) -> None:
+def test_reaching_a_late_visit(command: Callable[[str], Command]) -> None:
     subject = command(BUSY)
-    with open_lab(subject, "rerun") as fresh:
-        entry, body = find_function(fresh, "mix")
-        stops = (Stop(entry.address, visit), body)
-        begin = time.perf_counter()
-        told = subprocess.run(
-            [*GDB, "-ex", "break mix", "-ex", f"ignore 1 {visit - 1}", "-ex", "run", "-ex", "print n", subject.argv[0]],
-            capture_output=True,
-            text=True,
-        ).stdout
-        medians = {"gdb ignore count": (time.perf_counter() - begin) * 1e3}
-        medians |= measure({"stub": lambda: fresh.visit("passing", stops)}, 5)
-        show(f"to the {visit:,}th call", medians, "stub")
-        there = fresh.visit("passing", stops)
+    with open_lab(subject, "rerun") as lab:
+        entry, body = find_function(lab, "mix")
+        medians = {}
+        for visit in (10_000, 1_000_000):
+            stops = (Stop(entry.address, visit), body)
+            medians |= measure({f"stub, to the {visit:,}th call": partial(lab.visit, "passing", stops)}, 5)
+            assert read_argument(lab.visit("passing", stops)) == visit - 1
+        # To the millionth call gdb takes minutes.
+        told: list[str] = []
+        medians |= measure({"gdb ignore count, to the 10,000th": lambda: told.append(run_gdb(subject, 10_000))}, 1)
+        show("to a late call", medians, "stub, to the 10,000th call")
+    assert "$1 = 9999\n" in told[0]
+
+
+def run_gdb(subject: Command, visit: int) -> str:
+    commands = ("break mix", f"ignore 1 {visit - 1}", "run", "print n")
+    words = [word for text in commands for word in ("-ex", text)]
+    return subprocess.run([*GDB, *words, subject.argv[0]], capture_output=True, text=True).stdout
+
+
+def read_argument(there: Visit | None) -> int:
     assert there is not None
-    frame = there.frames[0]
-    n = next(v for v in frame.variables if v.name == "n")
+    n = next(v for v in there.frames[0].variables if v.name == "n")
     region = next(r for r in there.regions if r.start <= n.address < r.end)
-    value = int.from_bytes(region.data[n.address - region.start :][:4], "little")
-    assert f"$1 = {value}\n" in told
-    assert value == visit - 1
+    return int.from_bytes(region.data[n.address - region.start :][:4], "little")
 
 
 def test_many_experiments_leave_nothing_behind(command: Callable[[str], Command]) -> None:

@@ -1,0 +1,349 @@
+"""The engine process: it may die, it is replaced, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_causechain.lab import ptrace_lab
+from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process import subject
+
+PROGRAM = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *nothing(void *x) { return x; }
+static int twice(int n) { return 2 * n; }
+static int table(int n)
+{
+    int cells[n], tail = n;
+    for (int i = 0; i < n; i++)
+        cells[i] = i;
+    return twice(cells[n - 1]) + tail;
+}
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "writing") == 0)
+        open("output", O_WRONLY | O_CREAT, 0600);
+    if (argc > 1 && strcmp(argv[1], "threads") == 0) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, nothing, NULL);
+        pthread_join(thread, NULL);
+    }
+    if (argc > 1 && strcmp(argv[1], "crash") == 0)
+        *(volatile int *)8 = twice(1);
+    if (argc > 1 && strcmp(argv[1], "endless") == 0) {
+        if (fork() == 0)
+            pause();
+        for (;;)
+            twice(1);
+    }
+    printf("%d\n", twice(21));
+    printf("%d %d\n", table(5), table(50));
+    return 3;
+}
+"""
+STDOUT = b"42\n13 148\n"
+PLENTY_SECONDS = 120.0
+Open = Callable[..., RemoteLab]
+
+
+@pytest.fixture(scope="module")
+def command(build) -> Callable[..., Command]:
+    program = build(PROGRAM, "-pthread")
+    return lambda *words: Command(program, (program.path, *words), str(Path(program.path).parent))
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where all temporary files of the test go."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def open_remote(command, temporary) -> Iterator[Open]:
+    """Closed behind the test, when neither a process nor a temporary file may be left."""
+    with contextlib.ExitStack() as stack:
+
+        def open_one(*words: str, kind: str | None = None, seconds: float = PLENTY_SECONDS) -> RemoteLab:
+            one = command(*words)
+            return stack.enter_context(RemoteLab(one, one, time.monotonic() + seconds, kind))
+
+        yield open_one
+    assert_nothing_left(command, temporary)
+
+
+def assert_nothing_left(command, temporary: Path) -> None:
+    # The kernel takes a moment to end a process that it was told to kill.
+    deadline = time.monotonic() + 5
+    while (left := processes_of(command().program.path)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert left == []
+    assert list(temporary.iterdir()) == []
+
+
+def processes_of(path: str) -> list[str]:
+    """Those that execute the program, and gdbs that were started for it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if os.fsencode(path) in words:
+                found.append(" ".join(map(os.fsdecode, words)))
+    return found
+
+
+def stop_at(lab: RemoteLab, name: str, visit: int = 1) -> tuple[Stop, Stop]:
+    function = next(f for f in lab.program.functions if f.name == name)
+    return Stop(function.address, visit), Stop(function.body, 1)
+
+
+def engine_of(lab: RemoteLab) -> int:
+    assert lab._companion is not None
+    return lab._companion._process.pid
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gdb_of(lab: RemoteLab) -> int:
+    (gdb,) = (p for p in children_of(engine_of(lab)) if Path(f"/proc/{p}/comm").read_text() == "gdb\n")
+    return gdb
+
+
+def threads_later(seconds: float, action: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(seconds, action)
+    timer.start()
+    return timer
+
+
+class TestLostEngine:
+    @pytest.mark.parametrize("kind", ["fork", "rerun", "gdb"])
+    def test_while_idle(self, open_remote, kind):
+        lab = open_remote(kind=kind)
+        lab.run_seconds = 7.0
+        stops = stop_at(lab, "twice")
+        before = lab.experiment("failing", stops)
+        first = engine_of(lab)
+        os.kill(first, signal.SIGKILL)
+        assert lab.experiment("failing", stops) == before
+        assert before.stdout == STDOUT
+        assert engine_of(lab) != first
+        assert (lab.name, lab.run_seconds) == (kind, 7.0)
+
+    def test_at_work(self, open_remote):
+        lab = open_remote("endless", kind="fork")
+        lab.run_seconds = 1.0
+        first = engine_of(lab)
+        timer = threads_later(0.3, lambda: os.kill(first, signal.SIGKILL))
+        seen = lab.experiment("failing")
+        timer.join()
+        assert seen.ending == "timeout"
+        assert engine_of(lab) != first
+
+    def test_its_visits_are_right_with_the_new_numbers_of_types(self, open_remote):
+        lab = open_remote(kind="fork")
+        # In this order, which is not that of the new engine.
+        lab.visit("failing", stop_at(lab, "twice"))
+        before = lab.visit("failing", stop_at(lab, "table"))
+        os.kill(engine_of(lab), signal.SIGKILL)
+        after = lab.visit("failing", stop_at(lab, "table"))
+
+        def resolve(visit, number):
+            row = visit.types[number]
+            return row | {"target": resolve(visit, row["target"])} if "target" in row else row
+
+        def types(visit):
+            return [[(v.name, resolve(visit, v.type)) for v in f.variables] for f in visit.frames]
+
+        assert types(after) == types(before)
+        assert after.types == lab.program.types
+
+    def test_twice_at_the_same_work(self, open_remote):
+        lab = open_remote("endless", kind="fork")
+        lab.run_seconds = 100.0
+        killed: set[int] = set()
+
+        def kill_each() -> None:
+            deadline = time.monotonic() + 30
+            while len(killed) < 2 and time.monotonic() < deadline:
+                companion = lab._companion
+                if companion is not None and companion._process.pid not in killed:
+                    # Only amid the work: once it has started the program.
+                    with contextlib.suppress(OSError):
+                        if len(children_of(companion._process.pid)) > 1:
+                            os.kill(companion._process.pid, signal.SIGKILL)
+                            killed.add(companion._process.pid)
+                time.sleep(0.02)
+
+        thread = threading.Thread(target=kill_each)
+        thread.start()
+        with pytest.raises(Refusal, match=r"the engine failed twice at the same work \(.*\): please report this\.$"):
+            lab.experiment("failing")
+        thread.join()
+
+    def test_one_that_cannot_start(self, command, temporary, monkeypatch):
+        monkeypatch.setattr("sys.path", ["/nowhere"])
+        with pytest.raises(Refusal, match="ModuleNotFoundError"):
+            RemoteLab(command(), command(), time.monotonic() + PLENTY_SECONDS)
+        assert_nothing_left(command, temporary)
+
+
+class TestLostGdb:
+    @pytest.mark.parametrize("kind", ["fork", "rerun"])
+    def test_visit(self, open_remote, kind):
+        lab = open_remote(kind=kind)
+        os.kill(gdb_of(lab), signal.SIGKILL)
+        visit = lab.visit("failing", stop_at(lab, "twice"))
+        assert [f.function for f in visit.frames][:2] == ["twice", "main"]
+
+    def test_backtrace_of_a_crash(self, open_remote):
+        lab = open_remote("crash", kind="fork")
+        os.kill(gdb_of(lab), signal.SIGKILL)
+        seen = lab.experiment("failing", stop_at(lab, "twice"))
+        assert (seen.ending, seen.code) == ("signal", signal.SIGSEGV)
+        assert seen.backtrace[0].function == "main"
+
+
+class TestChoice:
+    def test_plain(self, open_remote):
+        lab = open_remote()
+        lab.experiment("failing", stop_at(lab, "twice"))
+        assert lab.name == "fork"
+
+    def test_a_file_open_for_writing_when_met(self, open_remote):
+        lab = open_remote("writing")
+        lab.experiment("failing")
+        assert lab.name == "fork"
+        assert lab.experiment("failing", stop_at(lab, "twice")).stdout == STDOUT
+        assert lab.name == "rerun"
+
+    def test_threads(self, open_remote):
+        lab = open_remote("threads")
+        assert lab.name == "gdb"
+        assert lab.experiment("failing", stop_at(lab, "twice")).stdout == STDOUT
+
+
+def test_frames_with_an_array_of_computed_length(open_remote):
+    """What was learned of a function at one visit must not be believed at another of other lengths."""
+    lab, slow = open_remote(kind="fork"), open_remote(kind="gdb")
+    for visit in (1, 2, 1):
+        # Through twice, so that table is an outer frame too.
+        stops = (*stop_at(lab, "table", visit), stop_at(lab, "twice")[1])
+        seen, expected = (one.visit("failing", stops) for one in (lab, slow))
+
+        def places(visit):
+            sp = visit.frames[-1].sp
+            return [(f.function, f.line, [(v.name, v.address - sp) for v in f.variables]) for f in visit.frames[:3]]
+
+        assert places(seen) == places(expected)
+
+
+class TestTime:
+    @pytest.mark.parametrize("kind", ["fork", "rerun", "gdb"])
+    def test_is_over_amid_a_run(self, open_remote, kind):
+        lab = open_remote("endless", kind=kind, seconds=3.0)
+        with pytest.raises(BudgetUsedUp, match="--cause-chain-timeout"):
+            lab.experiment("failing")
+        with pytest.raises(BudgetUsedUp):
+            lab.visit("failing", ())
+        with pytest.raises(BudgetUsedUp):
+            lab.trace("failing", (), ())
+
+
+class TestInterrupt:
+    @pytest.mark.parametrize("kind", ["fork", "rerun", "gdb"])
+    def test_closing_amid_a_run(self, command, temporary, kind):
+        one = command("endless")
+        with pytest.raises(KeyboardInterrupt), RemoteLab(one, one, time.monotonic() + PLENTY_SECONDS, kind) as lab:
+            timer = threads_later(0.4, interrupt)
+            try:
+                lab.experiment("failing")
+            finally:
+                timer.join()
+        assert_nothing_left(command, temporary)
+
+    def test_while_it_opens(self, command, temporary):
+        timer = threads_later(0.2, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            RemoteLab(command(), command(), time.monotonic() + PLENTY_SECONDS)
+        timer.join()
+        assert_nothing_left(command, temporary)
+
+
+def count_entries(directory: str) -> int:
+    return len(list(Path(directory).iterdir()))
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_factory):
+    program = build("int main(void) { return 0; }", "-g0")
+    one = Command(program, (program.path,), str(tmp_path_factory.mktemp("cwd")))
+    before = count_entries("/proc/self/fd")
+    with pytest.raises(Refusal, match="debug information"):
+        RemoteLab(one, one, time.monotonic() + PLENTY_SECONDS)
+    assert count_entries("/proc/self/fd") == before
+    assert children_of(os.getpid()) == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_addresses_that_vary_are_refused(command, temporary, monkeypatch):
+    """Where a container forbids personality()."""
+    if Path("/proc/sys/kernel/randomize_va_space").read_text().strip() != "0":
+        monkeypatch.setattr(subject, "fix_addresses", lambda: None)
+    else:
+        calls = iter(range(100))
+        monkeypatch.setattr(ptrace_lab, "find_addresses", lambda command: [(next(calls), "")])
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        with pytest.raises(Refusal, match=r"change from run to run.*seccomp=unconfined\.$"):
+            PtraceLab(command(), command(), time.monotonic() + PLENTY_SECONDS)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    assert_nothing_left(command, temporary)
+
+
+def test_a_thousand_experiments_leave_nothing_behind(open_remote):
+    """Three thousand are in tests/benchmarks."""
+    lab = open_remote(kind="fork")
+    stops = stop_at(lab, "twice")
+    expected = lab.experiment("failing", stops)
+    engine = engine_of(lab)
+
+    def left() -> tuple[int, int, int, int]:
+        return (
+            count_entries(f"/proc/{engine}/fd"),
+            count_entries("/proc/self/fd"),
+            len(children_of(engine)),
+            count_entries("/dev/shm"),
+        )
+
+    before = left()
+    files = sorted(Path(tempfile.gettempdir()).rglob("*"))
+    seen = {lab.experiment("failing", stops) for _ in range(1_000)}
+    assert seen == {expected}
+    assert expected.stdout == subprocess.run([lab.program.path], capture_output=True).stdout
+    assert left() == before
+    assert sorted(Path(tempfile.gettempdir()).rglob("*")) == files
