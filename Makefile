@@ -61,6 +61,7 @@ tools:
 	fi
 	gdb -nx -q -batch -ex 'python pass' >/dev/null 2>&1 || missing="$$missing gdb"
 	echo '#include <stdio.h>' | cc -E -x c - >/dev/null 2>&1 || missing="$$missing gcc libc6-dev"
+	echo '#include <string>' | c++ -E -x c++ - >/dev/null 2>&1 || missing="$$missing g++"
 	[ -n "$$missing" ] || exit 0
 	install="apt-get install -y --no-install-recommends$$missing"
 	if [ "$$(id -u)" = 0 ]; then

@@ -188,10 +188,12 @@ class _Diagnosis:
                 self.unshown.discard(later[0])
 
     def open_windows(self, timeline: Timeline, search: TransitionSearch[Moment, Isolated]) -> None:
-        """Statements where calls are too coarse: inside each transition, and behind the last known call."""
+        """Statements where calls are too coarse: behind the last known call, and inside each transition.
+
+        The latest first: should time run out, it is the reading of the input that stays coarse."""
         calls = [m for m in timeline.calls if m in search.known] or list(timeline.calls[:1])
-        windows: list[tuple[Moment, Moment | None]] = [(t.before, t.after) for t in search.transitions()]
-        windows += [(calls[-1], None)] if calls else []
+        windows: list[tuple[Moment, Moment | None]] = [(calls[-1], None)] if calls else []
+        windows += [(t.before, t.after) for t in reversed(search.transitions())]
         for before, after in windows:
             self.progress(f"tracing the statements of {before.position.function}()")
             begin = time.monotonic()
@@ -201,14 +203,15 @@ class _Diagnosis:
 
     def chain(self, reason: str | None = None) -> Chain:
         """What is known by now."""
+        if reason is None and self.timeline is not None and self.timeline.is_cut:
+            reason = "the runs make more calls than can be looked at; give the failing test a smaller input."
         known = replace(self.known, reason=reason, statistics=self.statistics())
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
-        is_crash = known.oracle is not None and known.oracle.kind == "crash"
-        explanation = Explanation(self.lab.program, self.timeline, self.search, self.unshown, is_crash)
+        explanation = Explanation(self.lab.program, self.timeline, self.search, self.unshown, self.inquiry.was_so)
         links = explanation.links()
         if not links:
-            return replace(known, reason=reason or self.nothing_transferable(self.search))
+            return replace(known, reason=reason or self.nothing_transferable(self.search, self.inquiry.most_deltas))
         return replace(
             known,
             status="partial" if reason else "complete",
@@ -217,9 +220,14 @@ class _Diagnosis:
             suspects=explanation.suspects(),
         )
 
-    def nothing_transferable(self, search: TransitionSearch[Moment, Isolated]) -> str:
+    def nothing_transferable(self, search: TransitionSearch[Moment, Isolated], deltas: int) -> str:
         if not search.refused:
             return "the two runs have no call of a function in common; add a passing test nearer to the failing one."
+        if not deltas:
+            return (
+                f"the variables of the two runs are equal at all {len(search.refused)} moments tried, so the runs "
+                "differ in what is not in their memory (files, directory, environment): give both tests the same."
+            )
         return (
             f"at none of {len(search.refused)} moments did the differences between the two runs, written into the "
             "passing run, bring the failure about; add a passing test nearer to the failing one."

@@ -30,6 +30,7 @@ class Machine:
         self.add_command(".venv/bin/python", "")
         self.add_command("gdb", "")
         self.add_command("cc", "")
+        self.add_command("c++", "")
         self.add_command("id", "echo 0")
         self.add_command("apt-get", "")
 
@@ -124,8 +125,8 @@ class TestTools:
         assert machine.calls("apt-get") == ["install -y --no-install-recommends gdb -qq"]
 
     def test_without_rights_the_command_is_told(self, machine):
-        machine.remove_command("gdb")
-        machine.remove_command("cc")
+        for name in ("gdb", "cc", "c++"):
+            machine.remove_command(name)
         machine.add_command("id", "echo 1000")
         machine.add_command("sudo", "exit 1")
         machine.add_command(".venv/bin/python", "exit 1")
@@ -136,5 +137,5 @@ class TestTools:
         told = [line for line in run.stderr.splitlines() if not line.startswith("make")]
         assert told == [
             "Some packages are missing: run 'sudo apt-get install -y --no-install-recommends"
-            " python3.11-venv gdb gcc libc6-dev', then make again."
+            " python3.11-venv gdb gcc libc6-dev g++', then make again."
         ]

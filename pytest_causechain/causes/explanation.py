@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.debugger.program import ProgramMap
@@ -25,11 +25,12 @@ class Explanation:
         timeline: Timeline,
         search: TransitionSearch[Moment, Isolated],
         unshown: Collection[Moment],
-        is_crash: bool,
+        was_so: Callable[[Moment, Isolated], bool],
     ) -> None:
-        """`unshown` are the links of which it was not shown that the one before leads to them."""
+        """`unshown` are the links of which it was not shown that the one before leads to them; `was_so` tells
+        whether the variables of a cause differed in the same way at an earlier moment already."""
         self._program, self._timeline, self._search = program, timeline, search
-        self._unshown, self._is_crash = unshown, is_crash
+        self._unshown, self._was_so = unshown, was_so
         self._before = {t.after: t.before for t in search.transitions()}
 
     def links(self) -> tuple[Link, ...]:
@@ -38,7 +39,9 @@ class Explanation:
 
     def _link(self, moment: Moment, cause: Isolated) -> Link:
         before = self._before.get(moment)
-        made_by = self._only_statement(before, moment) if before is not None else None
+        made_by = None
+        if before is not None and not self._was_so(before, cause):
+            made_by = self._only_statement(before, moment)
         return Link(
             moment=self._when(moment),
             causes=make_causes(cause),
@@ -121,12 +124,14 @@ class Explanation:
     def suspects(self) -> tuple[Suspect, ...]:
         """The lines of the transitions: first those where a new value comes about, then those that hand one on.
 
-        In time order, since what comes first is the origin of the rest; after a crash the other way round, since
-        programs crash soon after something went wrong."""
-        ordered = [t for t in self._search.transitions() if not self._is_same_to_reader(t.before, t.after)]
-        if self._is_crash:
-            ordered.reverse()
+        The latest first: what comes early is mostly how the program reads its input. A variable that was as it is
+        before the transition already says nothing about these lines."""
         known = self._search.known
+        ordered = [
+            t
+            for t in reversed(self._search.transitions())
+            if not self._is_same_to_reader(t.before, t.after) and not self._was_so(t.before, known[t.after])
+        ]
         ordered.sort(key=lambda t: hands_on(known[t.before], known[t.after]))
         suspects: list[Suspect] = []
         for transition in (self._transition(t.before, t.after) for t in ordered):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
 from pytest_causechain.model.chain import Place, Tally
 from pytest_causechain.model.moment import Moment
@@ -18,6 +19,7 @@ from pytest_causechain.search.cache import Outcomes
 from pytest_causechain.search.dd import isolate_difference
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
@@ -42,7 +44,8 @@ class Isolated:
 
     @property
     def values(self) -> tuple[str, ...]:
-        return tuple(delta.failing for delta in self.deltas)
+        """What the variables are in the failing run, told in a way that does not change with the calls on the stack."""
+        return tuple(delta.value_key or delta.failing for delta in self.deltas)
 
 
 class Comparable:
@@ -73,6 +76,7 @@ class Inquiry:
         self._lab, self._timeline, self._oracle, self._stdin = lab, timeline, oracle, stdin
         self._progress = progress
         self._comparable: dict[Moment, Comparable] = {}
+        self._layouts = Layouts(lab.program.types)
         self._extra = Outcomes[tuple[Moment, Transfer]](self._undo)
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
         self.capture_seconds = 0.0
@@ -109,7 +113,8 @@ class Inquiry:
         before = comparable.outcomes.tally
         for hint in hints:
             numbers = comparable.numbers(hint.keys)
-            if numbers and len(numbers) == len(hint.deltas) and comparable.outcomes(numbers) is Outcome.FAIL:
+            present = {comparable.deltas[i].key for i in numbers}
+            if present == hint.keys and comparable.outcomes(numbers) is Outcome.FAIL:
                 isolation = isolate_difference(sorted(numbers), comparable.outcomes)
                 return self._confirm(comparable, isolation.difference, before)
         isolation = isolate_difference(range(len(comparable.deltas)), comparable.outcomes)
@@ -139,6 +144,11 @@ class Inquiry:
         numbers = comparable.numbers(earlier[1].keys)
         return self._lead(comparable, numbers, later) is Outcome.FAIL
 
+    def was_so(self, moment: Moment, cause: Isolated) -> bool:
+        """Whether the variables of a later cause had the same values at this moment already, in both runs."""
+        there = {(delta.key, delta.passing, delta.failing) for delta in self._comparable[moment].deltas}
+        return all((delta.key, delta.passing, delta.failing) in there for delta in cause.deltas)
+
     def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
         """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values.
 
@@ -154,7 +164,7 @@ class Inquiry:
         failing = self._comparable[moment].comparison.matching.failing
         if visit is None or [f.function for f in visit.frames] != [f.function for f in failing.visit.frames]:
             return Outcome.UNRESOLVED
-        there = match_states(MemoryGraph(visit, self._lab.program), failing)
+        there = match_states(self._graph(visit), failing)
         if any(delta.slot is not None and delta.slot.failing not in there.mates for delta in cause.deltas):
             return Outcome.PASS  # what the cause is about is not there at all
         differing = {delta.key for delta in compare_states(there, b"", b"").deltas}
@@ -187,7 +197,7 @@ class Inquiry:
         begin = time.monotonic()
         observation = self._lab.experiment(side, moment.passing if side == "passing" else moment.failing, transfer)
         self.experiment_seconds += time.monotonic() - begin
-        self._progress(f"{self.tally.total + 1} experiments, now at {moment.position.function}()")
+        self._progress(f"experiment {self.tally.total + 1}, at {moment.position.function}()")
         return self._oracle.judge(observation)
 
     def _compare(self, moment: Moment) -> Comparable | None:
@@ -200,7 +210,7 @@ class Inquiry:
                 return None
             if [f.function for f in passing.frames] != [f.function for f in failing.frames]:
                 return None
-            graphs = (MemoryGraph(passing, self._lab.program), MemoryGraph(failing, self._lab.program))
+            graphs = (self._graph(passing), self._graph(failing))
             comparison = compare_states(match_states(*graphs), self._stdin["passing"], self._stdin["failing"])
             self.capture_seconds += time.monotonic() - begin
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
@@ -209,3 +219,8 @@ class Inquiry:
                 moment, comparison, lambda transfer: self._judge("passing", moment, transfer)
             )
         return self._comparable[moment]
+
+    def _graph(self, visit: Visit) -> MemoryGraph:
+        if visit.types is not self._layouts.rows:  # those of a new engine, which numbers types anew
+            self._layouts = Layouts(visit.types)
+        return MemoryGraph(visit, self._lab.program, self._layouts)

@@ -65,6 +65,7 @@ class Calls:
         addresses = [function.address for function in lab.program.functions]
         trace = lab.trace(side, (), addresses, limit=lab.recordable)
         self.complete = trace.complete
+        self.is_cut = len(trace) >= lab.recordable
         self.events = trace.events
         self._visits: dict[int, list[int]] = defaultdict(list)
         for number, event in enumerate(trace.events):

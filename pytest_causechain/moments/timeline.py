@@ -35,6 +35,8 @@ class Timeline:
             if isinstance(ours, Invocation) and isinstance(theirs, Invocation)
         )
         self.complete = self._passing.complete and self._failing.complete
+        # Whether there were more calls than can be recorded, rather than a run without end.
+        self.is_cut = self._passing.is_cut or self._failing.is_cut
 
     def _call(self, ours: Invocation, theirs: Invocation) -> Moment:
         program = self._lab.program

@@ -176,16 +176,16 @@ def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str) -> 
     link, place = chain.chain[index], locate_link(chain, index)
     became = link.made_by is not None and index > 0
     told = describe_causes(link.causes, "became" if became else "was", first=index == 0)
+    # Only what was seen to bring this about is given as its reason.
+    led = "so" if link.follows else "then"
     called = printable(link.moment.function if link.moment.is_entry else link.moment.calls or "main")
     if called != "main" and not became:
         told = f"at the call of {shorten(called, FUNCTION_LIMIT)}, {told}"
-        told = told if index == 0 else f"so, {told}"
+        told = told if index == 0 else f"{led}, {told}"
     elif index > 0:
-        told = f"so {told}"
+        told = f"{led} {told}"
     transition = find_transition(chain, index)
     notes = [] if transition is None else _tell_gap(transition, names)
-    if not link.follows:
-        notes.append("(that the link before led to this was not shown)")
     return _Row(str(index + 1), _name_line(place, names), printable(place.function or ""), (told, *notes), mark)
 
 

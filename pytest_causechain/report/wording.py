@@ -91,19 +91,21 @@ def describe_causes(causes: Sequence[Cause], verb: Literal["was", "became"], *, 
 def _describe_cause(cause: Cause, verb: Literal["was", "became"], first: bool) -> str:
     variable = shorten(printable(cause.variable), NAME_LIMIT)
     passing, failing = shorten_pair(cause.passing, cause.failing)
-    came = verb == "became"
-    if cause.kind == "delete" or not failing:
-        said = f"{variable} was removed" if came else f"{variable} was missing"
-    elif cause.kind == "create":
-        said = f"{variable} was added, with {failing}" if came else f"there was {variable}, with {failing}"
-    elif cause.kind == "repoint" and failing not in _NULL_POINTERS:
-        said = f"{variable} {'came to point' if came else 'pointed'} to {failing}"
+    if not failing:
+        said = f"{variable} was removed" if verb == "became" else f"{variable} was missing"
     elif cause.kind == "input":
         said = f"the input {variable} was {failing}"
+    elif _is_address(cause, failing):
+        said = f"{variable} {'came to point' if verb == 'became' else 'pointed'} to {failing}"
     else:
         said = f"{variable} {verb} {failing}"
-    instead = "none" if cause.kind == "create" or not passing else passing
+    instead = passing or "none"
     return f"{said} ({instead} in the passing run)" if first else f"{said} ({instead})"
+
+
+def _is_address(cause: Cause, value: str) -> bool:
+    """Whether a value tells what a pointer leads to; NULL and texts are told like other values."""
+    return cause.kind in ("repoint", "create", "delete") and value not in _NULL_POINTERS and not value.startswith('"')
 
 
 def describe_change(causes: Sequence[Cause], towards: Literal["failing", "passing"]) -> str:
@@ -114,11 +116,9 @@ def describe_change(causes: Sequence[Cause], towards: Literal["failing", "passin
 def _describe_change(cause: Cause, towards: Literal["failing", "passing"]) -> str:
     variable = shorten(printable(cause.variable), NAME_LIMIT)
     value = shorten_pair(cause.passing, cause.failing)[0 if towards == "passing" else 1]
-    if cause.kind in ("create", "delete"):
-        return f"{variable} {'added' if (cause.kind == 'create') == (towards == 'failing') else 'removed'}"
     if not value:
         return f"{variable} removed"
-    if cause.kind == "repoint" and value not in _NULL_POINTERS:
+    if _is_address(cause, value):
         return f"{variable} pointing to {value}"
     return f"{variable} = {value}"
 

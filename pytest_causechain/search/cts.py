@@ -110,8 +110,13 @@ class TransitionSearch(Generic[M, C]):
         The widest interval goes first, so that a search cut short knows all parts of the chain equally well.
         """
         if not self.known:
-            # The start is mostly transferable: from there forwards, in doubled steps over a start that is not.
-            self._visit_one_of(list(self._untried), centre=0)
+            # The start is mostly transferable. Where it is not, or the runs are alike for long before they differ:
+            # forwards in doubled steps, then towards the end in halved ones, and some more near the start.
+            untried = list(self._untried)
+            steps = [1 << k for k in range(len(untried).bit_length())]
+            far = [untried[-step] for step in reversed(steps) if step <= len(untried)]
+            tries = [*islice(_outwards(untried, 0), len(steps) + 1), *far, *islice(_outwards(untried, 0), ATTEMPTS)]
+            self._visit_one_of(untried, dict.fromkeys(tries))
         self._extend(self._untried_after_last)
         self._extend(self._untried_before_first)
         while opening := [t for t in self.transitions() if self._untried_between(t.before, t.after)]:
@@ -169,11 +174,11 @@ class TransitionSearch(Generic[M, C]):
         if outer:
             self._visit(outer[len(outer) // 2])
         else:
-            self._visit_one_of(inside, centre=len(inside) // 2)
+            self._visit_one_of(inside, islice(_outwards(inside, len(inside) // 2), ATTEMPTS))
 
-    def _visit_one_of(self, moments: Sequence[M], centre: int) -> None:
-        """Visit until one is transferable; skip all when too many are not."""
-        if not any(map(self._visit, islice(_outwards(moments, centre), ATTEMPTS))):
+    def _visit_one_of(self, moments: Sequence[M], tries: Iterable[M]) -> None:
+        """Visit until one of the tries is transferable; skip all moments when none is."""
+        if not any(map(self._visit, tries)):
             self._skip(moments)
 
     def _untried_after_last(self) -> list[M]:

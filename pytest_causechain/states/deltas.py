@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_causechain.states.graph import Object, Target
@@ -62,6 +62,8 @@ class Delta:
     assignment: str | None = None
     slot: Slot | None = None
     edit: int | None = None
+    # Of a pointer: what it leads to in the failing run, by the key of that.
+    value_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,11 @@ def pointer_delta(spot: Spot) -> Delta | None:
         value = seen_from(matching.passing, spot.theirs.frame, way, mate.frame) if way is not None else None
     elif target.image and spot.layouts.kind(pointed) == "function" and not shown[1].startswith("0x"):
         value = shown[1]
-    return spot.delta(kind, shown, value)
+    delta = spot.delta(kind, shown, value)
+    if target.object is not None and target.object.kind == "variable":
+        # Its name depends on who looks: input[4], line[4].
+        return replace(delta, value_key=f"{target.object.key}+{target.offset}")
+    return delta
 
 
 def is_transferable(spot: Spot, value: int, target: Target) -> bool:
@@ -307,7 +313,7 @@ def input_deltas(edits: tuple[Edit, ...], lines_read: int) -> Iterator[Delta]:
         if edit.differs:
             plural = f"lines {line}-{line + len(edit.failing) - 1}" if len(edit.failing) > 1 else f"line {line}"
             yield Delta(
-                key=f"stdin:{line}",
+                key="stdin",  # which of its lines decides may change as it is read; it is one input
                 name=f"stdin {plural}",
                 type="input",
                 passing=show_lines(edit.passing),

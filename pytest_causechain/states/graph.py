@@ -77,10 +77,11 @@ class Pointer:
 
 
 class MemoryGraph:
-    def __init__(self, visit: Visit, program: ProgramMap) -> None:
+    def __init__(self, visit: Visit, program: ProgramMap, layouts: Layouts | None = None) -> None:
+        """`layouts` are those of an earlier graph of the same program, which has worked out the types already."""
         self.visit = visit
         self.program = program
-        self.layouts = Layouts(visit.types)
+        self.layouts = layouts or Layouts(visit.types)
         self.memory = Memory(visit)
         self.variables = list(self._variables())
         self._known = sorted(self.variables, key=lambda o: o.address)

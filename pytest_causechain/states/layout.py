@@ -57,7 +57,7 @@ class Layouts:
     """Reads the type table; rows may be appended to it while this is in use."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self._rows = rows
+        self.rows = rows
         self.pointers = cache(self._pointers_of)
         self.guesses = cache(self._guesses_of)
         self.holds_pointer = cache(self._holds_pointer)
@@ -66,7 +66,7 @@ class Layouts:
         self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
 
     def row(self, number: int) -> dict[str, Any]:
-        return self._rows[number] if number != BYTE else BYTE_ROW
+        return self.rows[number] if number != BYTE else BYTE_ROW
 
     def kind(self, number: int) -> str:
         return str(self.row(number)["kind"])

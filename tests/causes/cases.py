@@ -105,8 +105,8 @@ class Case:
             search.run()
         return search
 
-    def explain(self, is_crash: bool = False) -> Explanation:
-        return Explanation(self.lab.program, self.timeline, self.search, set(), is_crash)
+    def explain(self) -> Explanation:
+        return Explanation(self.lab.program, self.timeline, self.search, set(), self.inquiry.was_so)
 
 
 OpenCase = Callable[..., Case]

@@ -194,20 +194,14 @@ class TestTransitions:
 
 
 class TestSuspects:
-    def test_new_values_before_those_handed_on(self, open_case):
-        case = open_case(SQUARE, ["5"], ["4"])
+    @pytest.mark.parametrize("failing", ["4", "3"], ids=["prints", "crashes"])
+    def test_new_values_before_those_handed_on_and_the_latest_first(self, open_case, failing):
+        case = open_case(SQUARE, ["5"], [failing])
         suspects = case.explain().suspects()
-        assert [s.line for s in suspects] == [case.line(mark) for mark in ("square", "less", "given", "same", "call")]
+        assert [s.line for s in suspects] == [case.line(mark) for mark in ("less", "square", "call", "same", "given")]
         assert [s.rank for s in suspects] == [1, 2, 3, 4, 5]
-        assert suspects[0].function == "main"
-        assert suspects[0].why == "here the cause moves from given to square"
-
-    def test_latest_first_after_a_crash(self, open_case):
-        case = open_case(SQUARE, ["5"], ["3"])
-        assert case.lab.experiment("failing").ending == "signal"
-        suspects = case.explain(is_crash=True).suspects()
-        assert [s.line for s in suspects[:2]] == [case.line("less"), case.line("square")]
-        assert [s.line for s in suspects[2:]] == [case.line("call"), case.line("same"), case.line("given")]
+        assert suspects[1].function == "main"
+        assert suspects[1].why == "here the cause moves from given to square"
 
     def test_a_line_is_named_once(self, clamp):
         lines = [s.line for s in clamp.explain().suspects()]

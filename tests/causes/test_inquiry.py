@@ -344,4 +344,4 @@ class TestStatistics:
     def test_progress_counts_experiments(self, open_case):
         case = open_case(CLAMP, ["36", "100"], ["36", "2"])
         case.isolate(case.call("scale"))
-        assert case.said == [f"{n} experiments, now at scale()" for n in range(1, case.inquiry.tally.total + 1)]
+        assert case.said == [f"experiment {n}, at scale()" for n in range(1, case.inquiry.tally.total + 1)]

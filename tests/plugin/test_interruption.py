@@ -97,7 +97,7 @@ class TestTerminal:
     def test_progress_line_comes_and_goes(self, count_suite):
         with open_terminal(count_suite.path) as terminal:
             assert terminal.finish() == 1
-        for stage in ("repeating both runs", "tracing both runs", "2 experiments, now at main()"):
+        for stage in ("repeating both runs", "tracing both runs", "experiment 2, at main()"):
             assert f"\rcause-chain: {FAILING}: {stage}" in terminal.written
         screen = terminal.screen()
         assert [line for line in screen if line.startswith("cause-chain: ")] == [
@@ -125,7 +125,7 @@ class TestInterruption:
     def test_what_is_known_is_printed(self, slow_suite):
         with open_terminal(slow_suite) as terminal:
             # By then the first cause has been isolated.
-            terminal.read_until(r"\b5 experiments")
+            terminal.read_until(r"\bexperiment 5\b")
             os.killpg(terminal.process.pid, signal.SIGINT)
             assert terminal.finish() == 1
         screen = terminal.screen()

@@ -104,6 +104,14 @@ class TestSuspect:
         assert "<- look first at sample.c:44" in render(replace(chains.gap, suspects=(suspect,)))
 
 
+def test_what_was_not_seen_to_follow_is_not_given_a_reason() -> None:
+    links = list(chains.wrong_output.chain)
+    links[2] = replace(links[2], follows=False)
+    text = render(replace(chains.wrong_output, chain=tuple(links)))
+    assert "then v became 0 (7)" in text
+    assert "so a[0] became 0 (6)" in text
+
+
 class TestGap:
     def test_is_not_told_when_the_transition_is_one_statement(self) -> None:
         assert "between" not in render(chains.wrong_output)

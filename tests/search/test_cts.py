@@ -197,10 +197,20 @@ class TestShapes:
         script = Script("." * 1000)
         search = start(script)
         search.run()
-        assert len(script.asked) == ATTEMPTS == len(search.refused)
-        assert script.asked[:6] == [1, 2, 3, 5, 9, 17]
-        assert len(search.skipped) == 1000 - ATTEMPTS
+        # In doubled steps over the whole of it, in halved ones, and some more.
+        attempts = len(script.asked)
+        assert attempts <= ATTEMPTS + 2 * (1000).bit_length() + 1
+        assert attempts == len(search.refused)
+        assert script.asked[:11] == [1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513]
+        assert len(search.skipped) == 1000 - attempts
         assert search.links() == search.transitions() == search.unproven() == []
+
+    def test_a_long_start_of_equal_states_is_passed(self) -> None:
+        script = Script("." * 9000 + "A" * 500 + "B" * 500)
+        search = start(script)
+        search.run()
+        assert pairs(search) == [(9500, 9501)]
+        assert min(search.known) == 9001
 
     def test_gives_up_inside_a_long_hole(self) -> None:
         script = Script("A" + "." * 1000 + "B")

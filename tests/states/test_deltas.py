@@ -338,9 +338,9 @@ class TestInput:
         edits = input_edits(b"b\nc\nd\ne\n", b"x\nc\ny\nz\ne\n")
         told = [(d.key, d.name, d.passing, d.failing) for d in input_deltas(edits, lines_read=1)]
         assert told == [
-            ("stdin:2", "stdin line 2", '"b"', '"x"'),
-            ("stdin:4", "stdin line 4", '"d"', '"y"'),
-            ("stdin:5", "stdin line 5", "", '"z"'),
+            ("stdin", "stdin line 2", '"b"', '"x"'),
+            ("stdin", "stdin line 4", '"d"', '"y"'),
+            ("stdin", "stdin line 5", "", '"z"'),
         ]
 
     def test_several_lines_only_one_run_has(self):

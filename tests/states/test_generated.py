@@ -165,7 +165,7 @@ class Seeds:
         # Of equal length: the position in a file is no difference between the states.
         (self.directory / "passing").write_text(f"{passing:06}\n")
         (self.directory / "failing").write_text(f"{failing:06}\n")
-        self.runs.__dict__.pop("comparison", None)
+        self.runs.forget()
         return self.runs
 
 
@@ -196,11 +196,11 @@ def test_all_deltas_make_the_one_the_other(releasing, passing, failing):
     assert runs.alter_failing(runs.deltas) == wanted[1]
 
 
-@pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(6, seed=2))
+@pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(5, seed=2))
 def test_some_deltas_never_crash(showing, passing, failing):
     runs = showing.plant(passing, failing)
     choose = random.Random(passing)
-    for _ in range(10):
+    for _ in range(6):
         chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
         for altered in (runs.alter_passing(chosen), runs.alter_failing(chosen)):
             assert (altered.ending, altered.code) == ("exit", 0), [delta.name for delta in chosen]

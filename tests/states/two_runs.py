@@ -42,6 +42,7 @@ class TwoRuns:
         ]
         self.lab = GdbLab(*commands, time.monotonic() + PLENTY_SECONDS)
         self.stops = self.at("/* here */")
+        self._originals: dict[Side, Observation] = {}
 
     def __enter__(self) -> TwoRuns:
         return self
@@ -83,7 +84,14 @@ class TwoRuns:
         return found[0]
 
     def original(self, side: Side) -> Observation:
-        return self.lab.experiment(side)
+        if side not in self._originals:
+            self._originals[side] = self.lab.experiment(side)
+        return self._originals[side]
+
+    def forget(self) -> None:
+        """What the runs read has been changed."""
+        self.__dict__.pop("comparison", None)
+        self._originals.clear()
 
     def alter_passing(
         self, deltas: Collection[Delta], comparison: Comparison | None = None, stops: Sequence[Stop] | None = None
