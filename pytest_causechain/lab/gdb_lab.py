@@ -90,10 +90,10 @@ class GdbLab:
         step |= {"output": str(output), "until": [until.address, until.visit] if until else None}
         self._run(side, [reach(stops), step])
         if not output.exists():
-            return Trace((), b"", 0, False)
+            return Trace((), (), 0, False)
         answer = json.loads(output.read_bytes())
         records = b"".join(RECORD.pack(back & LOW_HALF, number, sp) for number, sp, back in answer["events"])
-        return Trace(tuple(addresses), records, answer["base"], answer["complete"])
+        return Trace(tuple(addresses), (records,), answer["base"], answer["complete"])
 
     def _run(self, side: Side, steps: list[dict[str, Any]]) -> dict[str, Any]:
         left = self.deadline - time.monotonic()

@@ -36,21 +36,22 @@ LOW_HALF = 0xFFFFFFFF
 @dataclass(frozen=True)
 class Trace:
     """Events of the watched `addresses`. `complete`: up to the wanted stop or the end of the run; else cut off at a
-    limit. They are kept as records, of which there may be millions, until somebody looks at them."""
+    limit. They are kept as pieces of records, of which there may be millions, until somebody looks at them."""
 
     addresses: tuple[int, ...]
-    records: bytes
+    pieces: tuple[bytes, ...]
     base: int
     complete: bool
 
     def __len__(self) -> int:
-        return len(self.records) // RECORD.size
+        return sum(map(len, self.pieces)) // RECORD.size
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
         return tuple(
             Event(self.addresses[number], sp, (back - self.base & LOW_HALF) if back else 0)
-            for back, number, sp in RECORD.iter_unpack(self.records)
+            for piece in self.pieces
+            for back, number, sp in RECORD.iter_unpack(piece)
         )
 
 

@@ -20,7 +20,7 @@ from pytest_causechain.debugger.gdb import Gdb, GdbFailure, addresses_vary
 from pytest_causechain.debugger.layouts import Chained, FrameLayouts
 from pytest_causechain.debugger.program import ProgramMap, describe_program
 from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, RECORD, USED_UP, Side, Trace
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, USED_UP, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
@@ -244,14 +244,13 @@ class PtraceLab:
             try:
                 self._run_to(subject, stops, deadline)
             except NotReached:
-                return Trace((), b"", 0, False), True
+                return Trace((), (), 0, False), True
             tracer = Tracer(subject, self.program.path, watched, self._rows, use_stubs)
             complete = tracer.run(until, limit, deadline)
             base, output = subject.base, subject.outputs()[0]
         is_whole = complete and until is None
         is_sure = not tracer.is_lossy and (not is_whole or output == self._natural_output(side))
-        records = bytes(tracer.records[: limit * RECORD.size])
-        return Trace(tuple(addresses), records, base, complete), is_sure
+        return Trace(tuple(addresses), tuple(tracer.pieces), base, complete), is_sure
 
     def _watch(self, address: int) -> Watched:
         function = self.program.function_at(address)

@@ -72,7 +72,9 @@ class Tracer:
         self.subject = process
         self._watched = watched
         self._rows = rows
-        self.records = bytearray()
+        # In pieces, since there may be many; how many records they are.
+        self.pieces: list[bytes] = []
+        self.count = 0
         # Whether the program became another one before all records were read.
         self.is_lossy = False
         self._originals: dict[int, bytes] = {}
@@ -137,14 +139,18 @@ class Tracer:
             subject.write(address, patch)
         subject.write(self._code, bytes(blob))
 
+    def _keep(self, records: bytes) -> None:
+        self.pieces.append(records)
+        self.count += len(records) // RECORD_SIZE
+
     def _drain(self) -> None:
         (cursor,) = WORD.unpack(self.subject.read(self._slots.cursor, 8))
         if cursor > self._begin:
-            self.records += self.subject.read(self._begin, cursor - self._begin)
+            self._keep(self.subject.read(self._begin, cursor - self._begin))
 
     def _rewind(self, limit: int) -> int:
         """Let the buffer begin so that it is full after as many records as are still wanted."""
-        wanted = limit - len(self.records) // RECORD_SIZE
+        wanted = limit - self.count
         self._begin = GUARD - RECORD_SIZE * max(1, min(CAPACITY, wanted))
         self.subject.write(self._slots.cursor, WORD.pack(self._begin))
         return self._begin
@@ -181,7 +187,7 @@ class Tracer:
             registers = subject.registers()
             if sign == signal.SIGSEGV and self._is_amid_record(registers.rip):
                 self._drain()
-                if len(self.records) // RECORD_SIZE >= limit:
+                if self.count >= limit:
                     return False
                 registers.r11 = self._rewind(limit)
                 subject.set_registers(registers)  # and the faulting instruction is tried again
@@ -195,7 +201,7 @@ class Tracer:
                     if left == 0:
                         return True
                 self._record(address)
-                if len(self.records) // RECORD_SIZE >= limit:
+                if self.count >= limit:
                     return False
                 self._rewind(limit)
             elif self._held and sign == signal.SIGTRAP:
@@ -223,7 +229,7 @@ class Tracer:
         """Stop before the visit-th execution of the only watched instruction, with the code as it was."""
         subject = self.subject
         ended = visit > 1 and self.run(None, visit - 1, deadline)
-        if ended or len(self.records) // RECORD_SIZE < visit - 1:
+        if ended or self.count < visit - 1:
             raise NotReached(None)
         registers = subject.registers()
         in_stub = self._is_amid_record(registers.rip)
@@ -283,7 +289,7 @@ class Tracer:
             back = 0
             if self._watched[number].is_entry:
                 (back,) = WORD.unpack(subject.read(registers.rsp, 8))
-            self.records += RECORD.pack(back & LOW_HALF, number, registers.rsp)
+            self._keep(RECORD.pack(back & LOW_HALF, number, registers.rsp))
         self._pass(address)
 
 

@@ -214,7 +214,7 @@ def native(program, *words):
 
 
 def events(tracer):
-    return list(RECORD.iter_unpack(tracer.records))
+    return list(RECORD.iter_unpack(b"".join(tracer.pieces)))
 
 
 BUILDS = [(), ("-O1",), ("-O2",), ("-no-pie",), ("-static",), ("-no-pie", "-O2", "-fno-inline"), ("-fcf-protection",)]
