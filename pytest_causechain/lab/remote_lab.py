@@ -17,7 +17,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.companion import Companion, CompanionLost
+from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
 # Beyond the user's time limit: for what has begun to come to its end.
 GRACE_SECONDS = 10.0
@@ -103,7 +103,8 @@ class RemoteLab:
 
     def _attempt(self, message: Open | Call) -> Any:
         if self._companion is None:
-            self._companion = Companion("pytest_causechain.lab.engine")
+            with uninterrupted():
+                self._companion = Companion("pytest_causechain.lab.engine")
             # A new engine numbers types anew: earlier visits keep the table that they came with.
             self.program, self.recordable = self._exchange(self._opening)
             self._exchange(Call("run_seconds", (self._run_seconds,)))

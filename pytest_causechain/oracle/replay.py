@@ -19,7 +19,7 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.process.companion import Companion, CompanionLost
+from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
 # For the teardown of session fixtures, when nobody waits for a verdict any more.
 CLOSING_SECONDS = 10.0
@@ -123,12 +123,15 @@ class Replay:
         return answer.verdict
 
     def _start_process(self) -> _SessionProcess:
-        process = _SessionProcess(self._invocation_dir)
+        process: _SessionProcess | None = None
         try:
+            with uninterrupted():
+                process = _SessionProcess(self._invocation_dir)
             basetemp = str(Path(process.directory, "basetemp").resolve())
             process.exchange(Task(self._arguments, self._tests, self._program, basetemp), self.timeout_seconds)
         except BaseException as error:
-            process.close()
+            if process is not None:
+                process.close()
             if isinstance(error, _SessionLost):
                 self._end = Unreplayable(f"{self._tests[0]} cannot be replayed because {error}")
                 raise self._end from None

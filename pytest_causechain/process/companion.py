@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from multiprocessing import Pipe
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Pipe  # by this name: the other imports it only when it is called
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ from pytest_causechain.process.remains import end_sessions, find_sessions
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+REMOVE_SECONDS = 2.0
 
 # The path of our own modules comes first: it may be known to this process only.
 _START = """
@@ -41,19 +45,36 @@ class CompanionLost(Exception):
         self.log = log
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the end: half a companion cannot be closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
+        return
+    pressed: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda sign, frame: pressed.append(sign))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
+
+
 class Companion:
     """Runs `serve(connection)` of a module. Closing leaves neither process nor temporary directory behind."""
 
     def __init__(self, module: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
         """Without an environment of its own it takes no notice of variables meant for the user's Python."""
-        self.directory = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
-        self._log = Path(self.directory.name, "log")
         self._is_busy = False
+        self._process: subprocess.Popen[bytes] | None = None
         self._connection, theirs = Pipe()
         # Nothing is ever written to it: its end tells the companion of our own.
         lifeline, self._lifeline = os.pipe()
         descriptors = (theirs.fileno(), lifeline)
+        self.directory = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
         try:
+            self._log = Path(self.directory.name, "log")
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
                     # -P: until it knows our path, no module of the user's directory must come first.
@@ -66,11 +87,14 @@ class Companion:
                     pass_fds=descriptors,
                     start_new_session=True,  # Ctrl-C is for us
                 )
+            with contextlib.suppress(OSError):  # it may have ended already; the first exchange tells
+                self._connection.send((sys.path, self.directory.name))
+        except BaseException:
+            self.close()
+            raise
         finally:
             theirs.close()
             os.close(lifeline)
-        with contextlib.suppress(OSError):  # it may have ended already; the first exchange tells
-            self._connection.send((sys.path, self.directory.name))
 
     def exchange(self, message: object, timeout_seconds: float) -> Any:
         """Sends a message and waits for the answer to it; CompanionLost when none comes."""
@@ -93,15 +117,25 @@ class Companion:
                 # Its end closes the connection.
                 if self._connection.poll(patience_seconds):
                     self._connection.recv()
-        # Before the process is waited for, which would set its number free for others.
-        sessions = find_sessions(self._process.pid) - {os.getsid(0)}
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        end_sessions(sessions)
-        self._process.wait()
+        if self._process is not None:
+            # Before the process is waited for, which would set its number free for others.
+            sessions = find_sessions(self._process.pid) - {os.getsid(0)}
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            end_sessions(sessions)
+            self._process.wait()
         self._connection.close()
         os.close(self._lifeline)
-        self.directory.cleanup()
+        self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        """What the companion itself had started ends a little later, and may write one file more."""
+        deadline = time.monotonic() + REMOVE_SECONDS
+        while True:
+            self.directory.cleanup()
+            if not Path(self.directory.name).exists() or time.monotonic() > deadline:
+                return
+            time.sleep(0.01)
 
 
 def attend(connection: Connection[Any, Any], lifeline: int, directory: str) -> None:
