@@ -354,4 +354,4 @@ class Hearing:
 
     def _check_budget(self) -> None:
         if time.monotonic() >= self.deadline:
-            raise BudgetUsedUp("the time budget is used up: raise --cause-chain-timeout.")
+            raise BudgetUsedUp

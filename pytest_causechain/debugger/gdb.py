@@ -14,11 +14,11 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from pytest_causechain.debugger.launch import Launch
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.linux import die_with_parent
 from pytest_causechain.process.remains import await_writers, end_group
 
@@ -85,7 +85,7 @@ def gdb_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-class Gdb:
+class Gdb(Closing):
     """Use as a context manager: leaving it ends gdb, the program it runs and the directory of side files."""
 
     def __init__(self, program: str) -> None:
@@ -130,14 +130,6 @@ class Gdb:
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    def __enter__(self) -> Gdb:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         # While the program runs gdb hears nothing; when it must be killed itself, the kernel takes along what it

@@ -47,7 +47,7 @@ class Answer:
     value: Any = None
     lab: str = ""
     types: tuple[dict[str, Any], ...] = ()
-    budget: str = ""
+    is_used_up: bool = False
     refusal: str = ""
     trouble: str = ""
 
@@ -67,8 +67,8 @@ def serve(connection: Connection[Any, Any]) -> int:
                     value = carry_out(lab, message)
                 answer = Answer(value, lab.name, tuple(lab.program.types[types_told:]))
                 types_told = len(lab.program.types)
-            except BudgetUsedUp as used_up:
-                answer = Answer(budget=str(used_up))
+            except BudgetUsedUp:
+                answer = Answer(is_used_up=True)
             except Refusal as refusal:
                 answer = Answer(refusal=str(refusal))
             except CannotStart as error:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure
 from pytest_causechain.debugger.launch import Launch, write_launch
 from pytest_causechain.debugger.program import describe_program
 from pytest_causechain.debugger.visit import Visit, make_visit
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, LOW_HALF, RECORD, USED_UP, Side, Trace
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, LOW_HALF, RECORD, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.closing import Closing
 
 
-class GdbLab:
+class GdbLab(Closing):
     """Use as a context manager. `deadline` is a time.monotonic() after which nothing new is begun.
 
     `run_seconds` is how long one run may take; the owner sets it once the original runs have been timed.
@@ -46,14 +46,6 @@ class GdbLab:
         except BaseException:
             self._gdb.close()
             raise
-
-    def __enter__(self) -> GdbLab:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._gdb.close()
@@ -98,7 +90,7 @@ class GdbLab:
     def _run(self, side: Side, steps: list[dict[str, Any]]) -> dict[str, Any]:
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise BudgetUsedUp(USED_UP)
+            raise BudgetUsedUp
         launch = self._launches[side]
         launch.prepare()
         request = {
@@ -112,7 +104,7 @@ class GdbLab:
         answer = self._gdb.run(request, launch, min(left, self.run_seconds))
         ended = answer["ended"]
         if ended is not None and ended["ending"] == "timeout" and time.monotonic() >= self.deadline:
-            raise BudgetUsedUp(USED_UP)  # it might have ended, given more time
+            raise BudgetUsedUp  # it might have ended, given more time
         return answer
 
     def _observe(self, side: Side, answer: dict[str, Any]) -> Observation:

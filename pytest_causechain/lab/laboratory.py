@@ -17,7 +17,6 @@ from pytest_causechain.model.transfer import NOTHING, Transfer
 Side = Literal["passing", "failing"]
 # For one run, until the original ones have been timed.
 FIRST_RUN_SECONDS = 20.0
-USED_UP = "the time budget is used up: raise --cause-chain-timeout."
 
 
 class Event(NamedTuple):

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, addresses_vary
 from pytest_causechain.debugger.layouts import Chained, FrameLayouts
 from pytest_causechain.debugger.program import ProgramMap, describe_program
 from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, USED_UP, Side, Trace
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
 from pytest_causechain.process.elf import refers_to
 from pytest_causechain.process.linux import DETACH, PAGE, PR_SET_PTRACER, is_supported, ptrace
@@ -57,7 +57,7 @@ FRAMES_LIMIT = 10_000
 _Reached = tuple[Tracee, Subject, Callable[[], tuple[bytes, bytes]]]
 
 
-class PtraceLab:
+class PtraceLab(Closing):
     """Use as a context manager, in a process with a single thread: SIGCHLD stays blocked there."""
 
     # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
@@ -86,14 +86,6 @@ class PtraceLab:
         self._rows = frozenset(self.program.rows)
         # Only now: gdb would inherit it, and wait for its own children in vain.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-
-    def __enter__(self) -> PtraceLab:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         while self._templates:
@@ -146,7 +138,7 @@ class PtraceLab:
     def _begin(self) -> float:
         now = time.monotonic()
         if now >= self.deadline:
-            raise BudgetUsedUp(USED_UP)
+            raise BudgetUsedUp
         return min(self.deadline, now + self.run_seconds)
 
     @contextlib.contextmanager
@@ -216,7 +208,7 @@ class PtraceLab:
             backtrace: tuple[Frame, ...] = ()
             if end.kind == "timeout" and end.code == signal.SIGKILL:
                 if time.monotonic() >= self.deadline:
-                    raise BudgetUsedUp(USED_UP)  # it might have ended, given more time
+                    raise BudgetUsedUp  # it might have ended, given more time
                 backtrace = self._see(process)
             else:
                 await_writers(process.pid, [OUTPUT_LINK], deadline)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from pytest_causechain.debugger.program import ProgramMap
@@ -17,6 +16,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
 # Beyond the user's time limit: for what has begun to come to its end.
@@ -28,7 +28,7 @@ class _Trouble(Exception):
     """The engine or its gdb is lost."""
 
 
-class RemoteLab:
+class RemoteLab(Closing):
     """Use as a context manager. `kind` forces a lab: "fork", "rerun" or "gdb"."""
 
     def __init__(self, passing: Command, failing: Command, deadline: float, kind: str | None = None) -> None:
@@ -44,14 +44,6 @@ class RemoteLab:
         except BaseException:
             self._abandon()
             raise
-
-    def __enter__(self) -> RemoteLab:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         if self._companion is not None:
@@ -118,8 +110,10 @@ class RemoteLab:
             raise _Trouble("it does not answer in time" if lost.is_late else last_line(lost.log)) from None
         if answer.trouble:
             raise _Trouble(answer.trouble)
-        if answer.budget or answer.refusal:
-            raise BudgetUsedUp(answer.budget) if answer.budget else Refusal(answer.refusal)
+        if answer.is_used_up:
+            raise BudgetUsedUp
+        if answer.refusal:
+            raise Refusal(answer.refusal)
         self.name = answer.lab
         if not isinstance(message, Open):
             self.program.types.extend(answer.types)

@@ -9,3 +9,6 @@ class Refusal(Exception):
 
 class BudgetUsedUp(Refusal):
     """The time given to one failing test is over; what is known so far still counts."""
+
+    def __init__(self) -> None:
+        super().__init__("the time budget is used up: raise --cause-chain-timeout.")

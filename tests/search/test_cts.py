@@ -44,7 +44,7 @@ class Script:
 
     def spend(self) -> None:
         if self.patience == 0:
-            raise BudgetUsedUp("The time is over.")
+            raise BudgetUsedUp
         if self.patience is not None:
             self.patience -= 1
 
