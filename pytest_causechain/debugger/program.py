@@ -11,12 +11,10 @@ from typing import Any
 from pytest_causechain.debugger.gdb import Gdb
 from pytest_causechain.model.moment import Position
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.process.elf import FILE_HEADER, MACHINE_X86_64, MAGIC, TYPE_SHARED, read_machine, read_type
 
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
-ELF_MAGIC = b"\x7fELF"
-ELF_TYPE_OFFSET, ELF_TYPE_SHARED = 16, 3
-ELF_MACHINE_OFFSET, ELF_MACHINE_X86_64 = 18, 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +84,10 @@ class ProgramMap:
 
 def describe_program(gdb: Gdb) -> ProgramMap:
     with Path(gdb.program).open("rb") as file:
-        header = file.read(ELF_MACHINE_OFFSET + 1)
-    if not header.startswith(ELF_MAGIC) or header[ELF_MACHINE_OFFSET] != ELF_MACHINE_X86_64:
+        header = file.read(FILE_HEADER.size)
+    if not header.startswith(MAGIC) or read_machine(header) != MACHINE_X86_64:
         raise Refusal(f"{gdb.program} is no program for x86-64: build and test it on such a machine.")
-    relocated = header[ELF_TYPE_OFFSET] == ELF_TYPE_SHARED
+    relocated = read_type(header) == TYPE_SHARED
     listing = gdb.command("-symbol-info-variables")["symbols"].get("debug", [])
     names = sorted({symbol["name"] for file in listing for symbol in file["symbols"]})
     answer = gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})

@@ -14,6 +14,7 @@ CLASS_AT, CLASS_64 = 4, 2
 DATA_AT, LITTLE_ENDIAN = 5, 1
 TYPE_EXECUTABLE = 2
 TYPE_SHARED = 3  # position-independent executables too
+MACHINE_X86_64 = 62
 SECTION_SYMBOLS, SECTION_NOTE, SECTION_DYNAMIC_SYMBOLS = 2, 7, 11
 SEGMENT_NOTE = 4
 NOTE_BUILD_ID = 3
@@ -36,6 +37,10 @@ class Section(NamedTuple):
 
 def read_type(content: mmap.mmap | bytes) -> int:
     return int(FILE_HEADER.unpack_from(content)[1])
+
+
+def read_machine(content: mmap.mmap | bytes) -> int:
+    return int(FILE_HEADER.unpack_from(content)[2])
 
 
 def read_sections(content: mmap.mmap) -> list[Section]:

@@ -15,6 +15,8 @@ from pytest_causechain.process.linux import (
     INT3,
     MAP_PRIVATE_FIXED_ANONYMOUS,
     PAGE,
+    PROT_READ_EXECUTE,
+    PROT_READ_WRITE,
     SETOPTIONS,
     SYSCALL_INSTRUCTION,
     TRACE_CLONE,
@@ -59,8 +61,8 @@ class Subject(Tracee):
         vdso = next(m for m in mappings if m.name == "[vdso]")  # there even in static programs
         code = self.read(vdso.start, vdso.end - vdso.start)
         self.syscall_at = vdso.start + code.index(SYSCALL_INSTRUCTION)
-        self.syscall("mmap", SCRATCH, PAGE, 5, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-        self.syscall("mmap", SCRATCH_DATA, PAGE, 3, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        self.syscall("mmap", SCRATCH, PAGE, PROT_READ_EXECUTE, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        self.syscall("mmap", SCRATCH_DATA, PAGE, PROT_READ_WRITE, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
         self.write(SCRATCH, INT3)
         self.scratch = SCRATCH
         base = load_base(mappings, command.program.path) if relocated else 0

@@ -20,6 +20,8 @@ from pytest_causechain.process.linux import (
     INT3,
     MAP_PRIVATE_FIXED_ANONYMOUS,
     PAGE,
+    PROT_ALL,
+    PROT_READ_WRITE,
     SETOPTIONS,
     SINGLESTEP,
     TRACE_EXIT,
@@ -97,8 +99,8 @@ class Tracer:
         place = lowest - self._space - PAGE
         if place < FAR_PLACE:
             place = FAR_PLACE
-        subject.syscall("mmap", place, self._space, 7, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-        subject.syscall("mmap", BUFFER, GUARD - BUFFER, 3, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        subject.syscall("mmap", place, self._space, PROT_ALL, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        subject.syscall("mmap", BUFFER, GUARD - BUFFER, PROT_READ_WRITE, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
         self._slots = Slots(place, place + 8)
         # Not on the page of the slots: processors take writes near code for self-modification.
         self._code = place + PAGE
