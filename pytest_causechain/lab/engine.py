@@ -100,5 +100,5 @@ def carry_out(lab: GdbLab | PtraceLab, call: Call) -> Any:
         visit = lab.visit(*call.arguments)
         # All types with each visit would be most of the message.
         return None if visit is None else replace(visit, types=[])
-    calls: dict[str, Callable[..., Any]] = {"experiment": lab.experiment, "trace": lab.trace}
+    calls: dict[str, Callable[..., Any]] = {"experiments": lab.experiments, "trace": lab.trace}
     return calls[call.name](*call.arguments)

@@ -11,17 +11,16 @@ from pytest_causechain.debugger.gdb import Gdb, GdbFailure
 from pytest_causechain.debugger.launch import Launch, write_launch
 from pytest_causechain.debugger.program import describe_program
 from pytest_causechain.debugger.visit import Visit, make_visit
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, LOW_HALF, RECORD, Side, Trace
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, LOW_HALF, RECORD, Lab, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.closing import Closing
 
 
-class GdbLab(Closing):
-    """Use as a context manager. `deadline` is a time.monotonic() after which nothing new is begun.
+class GdbLab(Lab):
+    """`deadline` is a time.monotonic() after which nothing new is begun.
 
     `run_seconds` is how long one run may take; the owner sets it once the original runs have been timed.
     """
@@ -50,9 +49,12 @@ class GdbLab(Closing):
     def close(self) -> None:
         self._gdb.close()
 
-    def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
-        steps = [reach(stops), encode_transfer(transfer), {"do": "finish"}]
-        return self._observe(side, self._run(side, steps))
+    def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
+        way = reach(stops)
+        return [
+            self._observe(side, self._run(side, [way, encode_transfer(transfer), {"do": "finish"}]))
+            for transfer in transfers
+        ]
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()

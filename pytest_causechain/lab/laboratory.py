@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.closing import Closing
 
 Side = Literal["passing", "failing"]
 # For one run, until the original ones have been timed.
@@ -54,8 +56,9 @@ class Trace:
         )
 
 
-class Lab(Protocol):
-    """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own.
+class Lab(Closing):
+    """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own. Use as a context
+    manager.
 
     `recordable` is how many events it traces within a few seconds, `run_seconds` how long one run may take."""
 
@@ -66,14 +69,19 @@ class Lab(Protocol):
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
         """Run to the stops, apply the transfer, resume, observe."""
-        ...
+        return self.experiments(side, stops, (transfer,))[0]
 
+    @abstractmethod
+    def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
+        """The same for each of several transfers."""
+
+    @abstractmethod
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
     ) -> Visit | None:
         """Run to the stops, apply the transfer, run on to further stops; None when the run ends before."""
-        ...
 
+    @abstractmethod
     def trace(
         self,
         side: Side,
@@ -83,4 +91,3 @@ class Lab(Protocol):
         limit: int = 10_000,
     ) -> Trace:
         """Run to the stops, then record each execution of the addresses, up to a further stop or the end."""
-        ...

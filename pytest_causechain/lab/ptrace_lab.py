@@ -5,12 +5,13 @@ gdb only visits: it tells what the debug information says of a copy that is thro
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import struct
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -19,20 +20,20 @@ from pytest_causechain.debugger.gdb import Gdb, GdbFailure, addresses_vary
 from pytest_causechain.debugger.layouts import Chained, FrameLayouts
 from pytest_causechain.debugger.program import ProgramMap, describe_program
 from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Side, Trace
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
 from pytest_causechain.process.elf import refers_to
+from pytest_causechain.process.limits import limit_memory
 from pytest_causechain.process.linux import DETACH, PAGE, PR_SET_PTRACER, is_supported, ptrace
 from pytest_causechain.process.maps import argument_start, read_mappings, read_position
 from pytest_causechain.process.remains import await_writers
-from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours
-from pytest_causechain.process.tracee import WORD, CrashVisitor, NotReached, ProcessGone, Tracee
+from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
+from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, ProcessGone, Tracee, wait_for_any
 from pytest_causechain.process.tracer import Tracer, Watched
 
 # Each is a stopped process; a search returns to the last few moments again and again.
@@ -53,11 +54,8 @@ MANY_VISITS = 50
 # A deeper recursion than this is left to gdb.
 FRAMES_LIMIT = 10_000
 
-# The process to alter and resume, the program it is (a copy of), and what gives its outputs at the end.
-_Reached = tuple[Tracee, Subject, Callable[[], tuple[bytes, bytes]]]
 
-
-class PtraceLab(Closing):
+class PtraceLab(Lab):
     """Use as a context manager, in a process with a single thread: SIGCHLD stays blocked there."""
 
     # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
@@ -67,15 +65,16 @@ class PtraceLab(Closing):
         self.name = "fork" if use_copies else "rerun"
         self.deadline = deadline
         self.run_seconds = FIRST_RUN_SECONDS
+        self._at_a_time = len(os.sched_getaffinity(0))
         self._commands: dict[Side, Command] = {"passing": passing, "failing": failing}
+        # Stopped at the entry point: what all other runs are copies of. None where there can be none.
+        self._roots: dict[Side, Template | None] = {}
         self._templates: OrderedDict[tuple[Side, tuple[Stop, ...]], Template] = OrderedDict()
-        self._backtraces: dict[tuple[int, ...], tuple[Frame, ...]] = {}
+        self._backtraces: dict[tuple[Side, tuple[int, ...]], tuple[Frame, ...]] = {}
         self._outputs: dict[Side, bytes] = {}
         self._gdb = Gdb(failing.program.path)
         try:
             self.program: ProgramMap = describe_program(self._gdb)
-            if find_addresses(failing) != find_addresses(failing):
-                raise addresses_vary(failing.program.path)
         except GdbFailure as failure:
             self._gdb.close()
             raise Refusal(f"gdb cannot read {failing.program.path} ({failure}): build it anew with -g.") from None
@@ -90,33 +89,40 @@ class PtraceLab(Closing):
     def close(self) -> None:
         while self._templates:
             self._templates.popitem()[1].close()
+        for root in self._roots.values():
+            if root is not None:
+                root.close()
         self._gdb.close()
 
     # What a Lab does
 
-    def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
+    def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
+        """As many at a time as there are processors."""
+        seen: dict[int, Observation] = {}
+        waiting = deque(enumerate(transfers))
+        flights: list[_Flight] = []
         try:
-            observation, frames = self._observe(side, stops, transfer, None)
-            if observation.ending == "signal" and frames not in self._backtraces:
-                # Once for each place to crash at: again, for gdb to see it there.
-                with contextlib.suppress(_Seen):
-                    self._observe(side, stops, transfer, self._see_crash)
-                self._backtraces.setdefault(frames, ())
-        except NotReached:
-            return self.experiment(side)
-        if observation.ending == "signal":
-            return replace(observation, backtrace=self._backtraces[frames])
-        return observation
+            while waiting or flights:
+                if waiting and len(flights) < self._at_a_time:
+                    flights.append(self._take_off(side, stops, *waiting.popleft()))
+                else:
+                    flight, end = land_first(flights)
+                    flights.remove(flight)
+                    seen[flight.number] = self._observe(side, flight, end)
+        finally:
+            for flight in flights:
+                flight.subject.kill()
+        return [seen[number] for number in range(len(transfers))]
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
     ) -> Visit | None:
         deadline = self._begin()
         try:
-            with self._reached(side, stops, deadline) as (process, subject, _):
-                self._apply(process, subject, transfer)
-                self._run_to(process, then, deadline)
-                return self._capture(process, subject)
+            with ending(self._reach(side, stops, deadline)) as subject:
+                self._apply(subject, transfer)
+                self._run_to(subject, then, deadline)
+                return self._capture(subject)
         except (NotReached, ProcessGone):
             return None
 
@@ -141,30 +147,43 @@ class PtraceLab(Closing):
             raise BudgetUsedUp
         return min(self.deadline, now + self.run_seconds)
 
-    @contextlib.contextmanager
-    def _subject(self, side: Side) -> Iterator[Subject]:
-        subject = Subject(self._commands[side], self.program.relocated)
-        try:
-            yield subject
-        finally:
-            subject.kill()
+    def _start(self, side: Side, deadline: float) -> Subject:
+        """The program at its entry point. A copy, as a rule: that is faster, and all its addresses are the same each
+        time, whatever the kernel thinks of that."""
+        self._commands[side].require_directory()
+        if side not in self._roots:
+            self._roots[side] = self._make_root(side, deadline)
+        root = self._roots[side]
+        return root.copy() if root is not None else launch(self._commands[side], self.program.relocated, deadline)
 
-    @contextlib.contextmanager
-    def _reached(self, side: Side, stops: Sequence[Stop], deadline: float) -> Iterator[_Reached]:
-        """A process that stands at the stops: a copy where that is possible, else the program itself."""
+    def _make_root(self, side: Side, deadline: float) -> Template | None:
+        command = self._commands[side]
+        subject = launch(command, self.program.relocated, deadline)
+        try:
+            return Template(subject)
+        except CannotCopy:
+            subject.kill()
+        except BaseException:
+            subject.kill()
+            raise
+        if find_addresses(command, deadline) != find_addresses(command, deadline):
+            raise addresses_vary(command.program.path)
+        return None
+
+    def _reach(self, side: Side, stops: Sequence[Stop], deadline: float) -> Subject:
+        """A run that stands at the stops: a copy of one that does, where that is possible."""
         template = self._template(side, tuple(stops), deadline) if stops and self.name == "fork" else None
         if template is not None:
-            copy = template.copy()
-            try:
-                yield copy, template.subject, template.outputs
-            finally:
-                copy.kill()
-            return
-        with self._subject(side) as subject:
+            return template.copy()
+        subject = self._start(side, deadline)
+        try:
             self._run_to(subject, stops, deadline)
-            yield subject, subject, subject.outputs
+        except BaseException:
+            subject.kill()
+            raise
+        return subject
 
-    def _run_to(self, process: Tracee, stops: Sequence[Stop], deadline: float) -> None:
+    def _run_to(self, process: Subject, stops: Sequence[Stop], deadline: float) -> None:
         """By breakpoint; by stub where that would have to be passed often."""
         for stop in stops:
             if stop.visit < MANY_VISITS:
@@ -179,7 +198,7 @@ class PtraceLab(Closing):
         if key in self._templates:
             self._templates.move_to_end(key)
             return self._templates[key]
-        subject = Subject(self._commands[side], self.program.relocated)
+        subject = self._start(side, deadline)
         try:
             self._run_to(subject, stops, deadline)
             self._templates[key] = Template(subject)
@@ -194,25 +213,38 @@ class PtraceLab(Closing):
             self._templates.popitem(last=False)[1].close()
         return self._templates[key]
 
-    def _observe(
-        self, side: Side, stops: Sequence[Stop], transfer: Transfer, on_crash: CrashVisitor | None
-    ) -> tuple[Observation, tuple[int, ...]]:
+    def _take_off(self, side: Side, stops: Sequence[Stop], number: int, transfer: Transfer) -> _Flight:
         deadline = self._begin()
-        with self._reached(side, stops, deadline) as (process, subject, outputs):
-            try:
-                self._apply(process, subject, transfer)
-            except ProcessGone:
-                return Observation("timeout", signal.SIGKILL), ()
-            end = process.finish(deadline, on_crash)
-            frames = tuple(frame - process.base for frame in end.frames)
+        try:
+            subject = self._reach(side, stops, deadline)
+        except NotReached:
+            stops, transfer = (), NOTHING
+            subject = self._start(side, deadline)
+        try:
+            self._apply(subject, transfer)
+            limit_memory(subject.pid)
+            return _Flight(number, stops, transfer, subject, deadline, Finish(subject))
+        except ProcessGone:
+            return _Flight(number, stops, transfer, subject, deadline, None)
+        except BaseException:
+            subject.kill()
+            raise
+
+    def _observe(self, side: Side, flight: _Flight, end: End) -> Observation:
+        with ending(flight.subject) as subject:
             backtrace: tuple[Frame, ...] = ()
-            if end.kind == "timeout" and end.code == signal.SIGKILL:
+            if flight.finish is not None and (end.kind, end.code) == ("timeout", signal.SIGKILL):
                 if time.monotonic() >= self.deadline:
                     raise BudgetUsedUp  # it might have ended, given more time
-                backtrace = self._see(process)
+                backtrace = self._see(subject)
             else:
-                await_writers(process.pid, [OUTPUT_LINK], deadline)
-            return Observation(end.kind, end.code, *outputs(), backtrace), frames
+                await_writers(subject.pid, [OUTPUT_LINK], flight.deadline)
+            observation = Observation(end.kind, end.code, *subject.outputs(), backtrace)
+        if end.kind != "signal":
+            return observation
+        if (side, end.frames) not in self._backtraces:  # once for each place to crash at
+            self._backtraces[side, end.frames] = self._see_crash(side, flight, end.frames)
+        return replace(observation, backtrace=self._backtraces[side, end.frames])
 
     def _natural_output(self, side: Side) -> bytes:
         if side not in self._outputs:
@@ -232,7 +264,7 @@ class PtraceLab(Closing):
         at their own code, or jump where no compiler would."""
         deadline = self._begin()
         watched = [self._watch(address) for address in addresses]
-        with self._subject(side) as subject:
+        with ending(self._start(side, deadline)) as subject:
             try:
                 self._run_to(subject, stops, deadline)
             except NotReached:
@@ -251,42 +283,42 @@ class PtraceLab(Closing):
 
     # Altering and looking
 
-    def _apply(self, process: Tracee, subject: Subject, transfer: Transfer) -> None:
+    def _apply(self, subject: Subject, transfer: Transfer) -> None:
         blocks = []
         for allocation in transfer.allocations:
-            block = process.call(subject.library_symbols["malloc"], [allocation.size])
+            block = subject.call(subject.landmarks.symbols["malloc"], [allocation.size])
             if not block:
-                raise ProcessGone(process.pid)
-            process.write(block, allocation.data)
+                raise ProcessGone(subject.pid)
+            subject.write(block, allocation.data)
             blocks.append(block)
         for address, data in transfer.writes:
-            process.write(address, data)
+            subject.write(address, data)
         for reference in transfer.references:
             place = reference.at if reference.holder is None else blocks[reference.holder] + reference.at
-            process.write(place, WORD.pack(blocks[reference.block] + reference.offset))
-        if transfer.stdin is not None and subject.reads_our_stdin(process):
-            self._replace_stdin(process, subject, transfer.stdin)
+            subject.write(place, WORD.pack(blocks[reference.block] + reference.offset))
+        if transfer.stdin is not None and subject.reads_our_stdin():
+            self._replace_stdin(subject, transfer.stdin)
 
-    def _replace_stdin(self, process: Tracee, subject: Subject, rest: bytes) -> None:
+    def _replace_stdin(self, subject: Subject, rest: bytes) -> None:
         """What was read stays, also for a program that goes back to it; what stdio has read ahead is forgotten."""
-        position = read_position(process.pid, 0) or 0
-        replace_stdin(process, subject.command.stdin[:position] + rest, position)
-        stream = subject.library_symbols.get("_IO_2_1_stdin_")
+        position = read_position(subject.pid, 0) or 0
+        replace_stdin(subject, subject.command.stdin[:position] + rest, position)
+        stream = subject.landmarks.symbols.get("_IO_2_1_stdin_")
         if stream is not None:
-            process.write(stream + READ_POINTER, process.read(stream + READ_END, 8))
+            subject.write(stream + READ_POINTER, subject.read(stream + READ_END, 8))
             if rest:
-                (flags,) = FLAGS.unpack(process.read(stream, FLAGS.size))
-                process.write(stream, FLAGS.pack(flags & ~END_SEEN))
+                (flags,) = FLAGS.unpack(subject.read(stream, FLAGS.size))
+                subject.write(stream, FLAGS.pack(flags & ~END_SEEN))
 
-    def _capture(self, process: Tracee, subject: Subject) -> Visit:
-        chain = self._chain(process)
-        sp = process.registers().rsp
-        regions = self._read_memory(process, sp)
-        position, arguments = self._stdin_position(process, subject), argument_start(process.pid)
+    def _capture(self, subject: Subject) -> Visit:
+        chain = self._chain(subject)
+        sp = subject.registers().rsp
+        regions = self._read_memory(subject, sp)
+        position, arguments = self._stdin_position(subject), argument_start(subject.pid)
         frames = self._layouts.frames(chain, sp)
         if frames is None:
-            frames = self._ask_gdb(process, chain)
-        return Visit(process.base, frames, regions, self.program.types, position, arguments)
+            frames = self._ask_gdb(subject, chain)
+        return Visit(subject.base, frames, regions, self.program.types, position, arguments)
 
     def _chain(self, process: Tracee) -> list[Chained]:
         """The frames up to main, as the frame pointers tell."""
@@ -325,15 +357,15 @@ class PtraceLab(Closing):
             left -= len(data)
         return tuple(regions)
 
-    def _stdin_position(self, process: Tracee, subject: Subject) -> int | None:
+    def _stdin_position(self, subject: Subject) -> int | None:
         """How far the input has been read: by the kernel's count, less what still waits in stdio's buffer."""
-        if not subject.reads_our_stdin(process):
+        if not subject.reads_our_stdin():
             return None
-        position = read_position(process.pid, 0)
-        stream = subject.library_symbols.get("_IO_2_1_stdin_")
+        position = read_position(subject.pid, 0)
+        stream = subject.landmarks.symbols.get("_IO_2_1_stdin_")
         if position is None or stream is None:
             return position
-        at, end = struct.unpack("<QQ", process.read(stream + READ_POINTER, 16))
+        at, end = struct.unpack("<QQ", subject.read(stream + READ_POINTER, 16))
         return position - int(end - at)
 
     def _look(self, process: Tracee, request: dict[str, Any]) -> dict[str, Any]:
@@ -343,9 +375,21 @@ class PtraceLab(Closing):
         ptrace(DETACH, process.pid, 0, signal.SIGSTOP)
         return self._gdb.ask({"job": "look", "pid": process.pid, **request})
 
-    def _see_crash(self, process: Tracee, frames: tuple[int, ...]) -> None:
-        self._backtraces[tuple(frame - process.base for frame in frames)] = self._see(process)
-        raise _Seen
+    def _see_crash(self, side: Side, flight: _Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
+        """The same run again, for gdb to see where it got its last signal."""
+        deadline = self._begin()
+        seen: tuple[Frame, ...] = ()
+
+        def look(process: Tracee, there: tuple[int, ...]) -> None:
+            nonlocal seen
+            if there == frames:
+                seen = self._see(process)
+                raise _Seen
+
+        with contextlib.suppress(_Seen), ending(self._reach(side, flight.stops, deadline)) as subject:
+            self._apply(subject, flight.transfer)
+            subject.finish(deadline, look)
+        return seen
 
     def _see(self, process: Tracee) -> tuple[Frame, ...]:
         """The rbp chain misses the caller of a library function without frame pointers; gdb does not."""
@@ -357,38 +401,64 @@ class PtraceLab(Closing):
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Flight:
+    """An experiment that is on its way; without `finish` the program was gone before it could be resumed."""
+
+    number: int
+    stops: Sequence[Stop]
+    transfer: Transfer
+    subject: Subject
+    deadline: float
+    finish: Finish | None
+
+
+def land_first(flights: Sequence[_Flight]) -> tuple[_Flight, End]:
+    for flight in flights:
+        if flight.finish is None:
+            return flight, End("timeout", signal.SIGKILL)
+    by_pid = {flight.subject.pid: flight for flight in flights}
+    soonest = min(flights, key=lambda flight: flight.deadline)
+    while True:
+        found = wait_for_any([flight.subject for flight in flights], soonest.deadline)
+        flight, status = (by_pid[found[0].pid], found[1]) if found is not None else (soonest, None)
+        assert flight.finish is not None
+        if (end := flight.finish.take(status)) is not None:
+            return flight, end
+
+
+@contextlib.contextmanager
+def ending(subject: Subject) -> Iterator[Subject]:
+    try:
+        yield subject
+    finally:
+        subject.kill()
+
+
 class _Seen(Exception):
     """A crashed process has been looked at and is gone."""
 
 
-def find_addresses(command: Command) -> list[tuple[int, str]]:
-    """Where the kernel puts the parts of the program; what is written to an address must hold for all its runs."""
-    subject = Subject(command, relocated=False)
-    try:
+def find_addresses(command: Command, deadline: float) -> list[tuple[int, str]]:
+    """Where the parts of the program are; what is written to an address must hold for all its runs."""
+    with ending(launch(command, False, deadline)) as subject:
         return [(mapping.start, mapping.name) for mapping in read_mappings(subject.pid)]
-    finally:
-        subject.kill()
 
 
 def is_suitable(passing: Command, failing: Command, deadline: float) -> bool:
     """Whether both runs can be traced here, and make no threads: stopping all of those is gdb's art."""
     if not is_supported():
         return False
+    may_make_threads = refers_to(passing.program.path, MAKING_THREADS)
     until = min(deadline, time.monotonic() + THREADS_SECONDS)
-    if not refers_to(passing.program.path, MAKING_THREADS):
-        until = 0.0  # only whether it can be traced at all
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
-        return not any(makes_threads(command, until) for command in (passing, failing))
+        for command in (passing, failing):
+            with ending(launch(command, False, until)) as subject:
+                if may_make_threads and subject.makes_threads(until):
+                    return False
     except (CannotStart, OSError):
         return False
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def makes_threads(command: Command, deadline: float) -> bool:
-    subject = Subject(command, relocated=False)
-    try:
-        return subject.makes_threads(deadline)
-    finally:
-        subject.kill()
+    return True

@@ -10,13 +10,12 @@ from typing import Any
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.engine import Answer, Call, Open
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Side, Trace
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
 # Beyond the user's time limit: for what has begun to come to its end.
@@ -28,8 +27,8 @@ class _Trouble(Exception):
     """The engine or its gdb is lost."""
 
 
-class RemoteLab(Closing):
-    """Use as a context manager. `kind` forces a lab: "fork", "rerun" or "gdb"."""
+class RemoteLab(Lab):
+    """`kind` forces a lab: "fork", "rerun" or "gdb"."""
 
     def __init__(self, passing: Command, failing: Command, deadline: float, kind: str | None = None) -> None:
         self.deadline = deadline
@@ -60,9 +59,9 @@ class RemoteLab(Closing):
         self._run_seconds = seconds
         self._call(Call("run_seconds", (seconds,)))
 
-    def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
-        observation: Observation = self._call(Call("experiment", (side, tuple(stops), transfer)))
-        return observation
+    def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
+        observations: list[Observation] = self._call(Call("experiments", (side, tuple(stops), tuple(transfers))))
+        return observations
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()

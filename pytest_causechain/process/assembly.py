@@ -14,6 +14,8 @@ LOAD = {"rax": b"\x48\xb8", "rdi": b"\x48\xbf", "rsi": b"\x48\xbe", "rdx": b"\x4
 STORE_RAX = b"\x48\xa3"  # mov [imm64], rax
 FETCH_RAX = b"\x48\xa1"  # mov rax, [imm64]
 RAX_TO_RDI = b"\x48\x89\xc7"  # mov rdi, rax
+TEST_EAX = b"\x85\xc0"  # test eax, eax
+JUMP_IF_ZERO, JUMP_SHORT = b"\x74", b"\xeb"  # with a distance of one byte
 
 
 class SystemCalls:
@@ -45,3 +47,13 @@ class SystemCalls:
 
     def assemble(self) -> bytes:
         return bytes(self._code) + INT3
+
+
+def assemble_fork(flags: int) -> bytes:
+    """clone(2), after which the new process goes on behind this code; the old one stops at a breakpoint, and when it
+    is resumed does the same again."""
+    code = LOAD["rdi"] + QUAD.pack(flags) + LOAD["rsi"] + QUAD.pack(0)  # on the same stack
+    code += LOAD["rax"] + QUAD.pack(SYSCALLS["clone"]) + SYSCALL_INSTRUCTION + TEST_EAX
+    back = INT3 + JUMP_SHORT
+    code += JUMP_IF_ZERO + bytes([len(back) + 1]) + back
+    return code + (-len(code) - 1).to_bytes(1, "little", signed=True)

@@ -5,14 +5,16 @@ is altered, and runs on while the original stays where it is."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import signal
 import stat
 import struct
+from collections.abc import Iterator
 
-from pytest_causechain.process.assembly import SystemCalls
-from pytest_causechain.process.limits import limit_memory
-from pytest_causechain.process.linux import CLONE_PARENT, SETOPTIONS, TRACE_FORK, ptrace
+from pytest_causechain.process.assembly import SystemCalls, assemble_fork
+from pytest_causechain.process.linux import CLONE_PARENT, CLONE_PTRACE, PAGE, SETOPTIONS, current_processor, ptrace
 from pytest_causechain.process.maps import (
     Descriptor,
     Mapping,
@@ -23,11 +25,14 @@ from pytest_causechain.process.maps import (
     read_mappings,
     read_timers,
 )
-from pytest_causechain.process.subject import OUTPUT, SCRATCH, SCRATCH_DATA, Subject, read_all
-from pytest_causechain.process.tracee import OPTIONS, ProcessGone, Tracee
+from pytest_causechain.process.subject import Streams, Subject, identity
+from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, ProcessGone, Tracee
 
 CODE_AT = SCRATCH + 64
-PATHS_AT = SCRATCH_DATA + 2048
+# The names of the files for the next copy's outputs, then those of all others.
+OUTPUTS_AT, OUTPUT_ROOM = SCRATCH_DATA + 2048, 32
+PATHS_AT = OUTPUTS_AT + 2 * OUTPUT_ROOM
+CODE_LIMIT, PATHS_LIMIT = SCRATCH + PAGE - CODE_AT, SCRATCH_DATA + PAGE - PATHS_AT
 # ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF; struct itimerval.
 INTERVAL_TIMERS, INTERVAL_SIZE = 3, 32
 
@@ -37,7 +42,7 @@ class CannotCopy(Exception):
 
 
 class Template:
-    """A subject that stands at a moment, ready to be copied."""
+    """A subject that stands at a moment, ready to be copied; it does nothing else any more."""
 
     def __init__(self, subject: Subject) -> None:
         """CannotCopy when it has threads, or descriptors that copies would share."""
@@ -52,22 +57,17 @@ class Template:
             raise CannotCopy("timers")  # which are not inherited
         # Nor are signals on their way.
         self._signals = (*subject.deferred, *pending_signals(subject.pid))
+        self._written = subject.outputs()
+        self._processors = os.sched_getaffinity(subject.pid)
+        self._calls = self._prepare_code(read_descriptors(subject.pid))
         self._home = subject.registers()
-        self._outputs = (os.memfd_create(OUTPUT), os.memfd_create(OUTPUT))
-        self._written = [read_all(descriptor) for descriptor in (subject.stdout, subject.stderr)]
-        try:
-            self._calls = self._prepare_files(read_descriptors(subject.pid))
-        except BaseException:
-            self._close_outputs()
-            raise
-        ptrace(SETOPTIONS, subject.pid, 0, OPTIONS | TRACE_FORK)
+        ptrace(SETOPTIONS, subject.pid, 0, OPTIONS)
+        subject.jump(CODE_AT)
 
-    def _prepare_files(self, descriptors: list[Descriptor]) -> int:
-        """Write the code that gives a copy files of its own; the number of its system calls."""
+    def _prepare_code(self, descriptors: list[Descriptor]) -> int:
+        """Write the code that makes a copy and gives it files of its own; the number of its system calls."""
         subject = self.subject
-        own = {
-            identity_of(d): output for d, output in zip((subject.stdout, subject.stderr), self._outputs, strict=True)
-        }
+        outputs = {identity(os.fstat(d)): n for n, d in enumerate((subject.streams.stdout, subject.streams.stderr))}
         calls, paths = SystemCalls(SCRATCH_DATA), bytearray()
         opened: dict[int, int] = {}
         for descriptor in descriptors:
@@ -75,53 +75,69 @@ class Template:
                 if not is_harmless(descriptor):
                     raise CannotCopy("sockets or pipes")
                 continue
-            output = own.get(descriptor.file)
+            output = outputs.get(descriptor.file)
             if output is None and descriptor.is_writable:
                 raise CannotCopy("files open for writing")
             if descriptor.shared_with not in opened:
-                source = (
-                    f"/proc/{os.getpid()}/fd/{output}" if output is not None else f"/proc/self/fd/{descriptor.number}"
-                )
-                at = PATHS_AT + len(paths)
-                paths += source.encode() + b"\0"
+                at = OUTPUTS_AT + output * OUTPUT_ROOM if output is not None else PATHS_AT + len(paths)
+                if output is None:
+                    paths += f"/proc/self/fd/{descriptor.number}\0".encode()
                 flags = descriptor.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
                 opened[descriptor.shared_with] = calls.call("open", at, flags, 0)
                 calls.call_on(opened[descriptor.shared_with], "lseek", descriptor.position, os.SEEK_SET)
             calls.call_on(opened[descriptor.shared_with], "dup3", descriptor.number, descriptor.flags & os.O_CLOEXEC)
         for number in opened.values():
             calls.call_on(number, "close")
-        code = calls.assemble()
-        if len(code) > 4000 or len(paths) > 2000:
+        code = assemble_fork(CLONE_PARENT | CLONE_PTRACE | signal.SIGCHLD) + calls.assemble()
+        if len(code) > CODE_LIMIT or len(paths) > PATHS_LIMIT:
             raise CannotCopy("too many open files")
         subject.write(CODE_AT, code)
         subject.write(PATHS_AT, bytes(paths))
         return calls.count
 
-    def copy(self) -> Tracee:
+    def copy(self) -> Subject:
         """A stopped copy with private files, our own child, so that the original never hears of it."""
         subject = self.subject
-        for descriptor, text in zip(self._outputs, self._written, strict=True):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, text, 0)
-        pid = subject.syscall("clone", CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
-        copy = Tracee(pid, subject.syscall_at, subject.scratch, subject.base)
-        try:
-            copy.wait()
-            ptrace(SETOPTIONS, pid, 0, OPTIONS)  # or its own children would be stopped as well
-            os.setpgid(pid, pid)
-            limit_memory(pid)
-            self._open_files(copy)
-            copy.set_registers(self._home)
-            copy.deferred.extend(self._signals)
-        except BaseException:
-            copy.kill()
-            raise
+        streams = Streams(subject.streams.stdin)
+        for descriptor, text in zip((streams.stdout, streams.stderr), self._written, strict=True):
+            if text:
+                os.pwrite(descriptor, text, 0)
+        with beside(subject.pid):
+            try:
+                copy = Subject(self._fork(), subject.command, streams, subject.landmarks)
+            except BaseException:
+                streams.close()
+                raise
+            try:
+                copy.wait()
+                os.setpgid(copy.pid, copy.pid)
+                self._open_files(copy)
+                copy.set_registers(self._home)
+                copy.deferred.extend(self._signals)
+                os.sched_setaffinity(copy.pid, self._processors)
+            except BaseException:
+                copy.kill()
+                raise
         return copy
 
-    def _open_files(self, copy: Tracee) -> None:
-        registers = copy.registers()
-        registers.rip, registers.orig_rax = CODE_AT, (1 << 64) - 1
-        copy.set_registers(registers)
+    def _fork(self) -> int:
+        """The pid of a new copy. The original goes round in our code."""
+        subject = self.subject
+        while True:
+            subject.resume()
+            status = subject.wait()
+            if status is None or not os.WIFSTOPPED(status):
+                raise ProcessGone(subject.pid)
+            if os.WSTOPSIG(status) == signal.SIGTRAP:
+                break  # any other signal is one that each copy is sent
+        pid = ctypes.c_int64(subject.registers().rax).value
+        if pid < 0:
+            raise OSError(-pid, os.strerror(-pid), "injected clone")
+        return pid
+
+    def _open_files(self, copy: Subject) -> None:
+        names = (f"/proc/{os.getpid()}/fd/{d}\0" for d in (copy.streams.stdout, copy.streams.stderr))
+        copy.write(OUTPUTS_AT, b"".join(name.encode().ljust(OUTPUT_ROOM, b"\0") for name in names))
         copy.resume()
         status = copy.wait()
         if status is None or not os.WIFSTOPPED(status) or os.WSTOPSIG(status) != signal.SIGTRAP:
@@ -131,23 +147,21 @@ class Template:
         if failed:
             raise CannotCopy(f"its files: {os.strerror(failed)}")
 
-    def outputs(self) -> tuple[bytes, bytes]:
-        """What the last copy has written, with what the original had before."""
-        stdout, stderr = (read_all(descriptor) for descriptor in self._outputs)
-        return stdout, stderr
-
     def close(self) -> None:
         self.subject.kill()
-        self._close_outputs()
-
-    def _close_outputs(self) -> None:
-        for descriptor in self._outputs:
-            os.close(descriptor)
 
 
-def identity_of(descriptor: int) -> tuple[int, int]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
+@contextlib.contextmanager
+def beside(pid: int) -> Iterator[None]:
+    """On one processor with a process, so that each of us runs as soon as the other has stopped. Elsewhere the kernel
+    lets us wait until it is off its processor, for milliseconds on a busy machine."""
+    processors, here = os.sched_getaffinity(0), {current_processor()}
+    os.sched_setaffinity(0, here)
+    try:
+        os.sched_setaffinity(pid, here)
+        yield
+    finally:
+        os.sched_setaffinity(0, processors)
 
 
 def is_harmless(descriptor: Descriptor) -> bool:

@@ -17,7 +17,8 @@ EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_VFORK_DONE, EVENT_EXIT =
 NT_X86_XSTATE = 0x202
 WAIT_ALL = 0x40000000  # __WALL: children of any kind, threads too
 ADDR_NO_RANDOMIZE = 0x0040000
-CLONE_PARENT = 0x8000
+CLONE_PARENT, CLONE_PTRACE = 0x8000, 0x2000
+AT_ENTRY = 9
 PR_SET_PDEATHSIG, PR_SET_PTRACER = 1, 0x59616D61
 PROT_READ_WRITE, PROT_READ_EXECUTE, PROT_ALL = 3, 5, 7
 MAP_PRIVATE_FIXED_ANONYMOUS = 0x100032  # with MAP_FIXED_NOREPLACE: never over something that is there
@@ -95,3 +96,7 @@ def fix_addresses() -> None:
 def die_with_parent() -> None:
     """The kernel kills this process when the thread that started it ends."""
     _libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+
+
+def current_processor() -> int:
+    return int(_libc.sched_getcpu())

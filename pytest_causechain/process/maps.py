@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.process.linux import is_one_open_file
+from pytest_causechain.process.linux import AT_ENTRY, is_one_open_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +119,9 @@ def argument_start(pid: int) -> int:
     """Where the kernel put the text of the program's arguments."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()
     return int(fields[45])
+
+
+def entry_point(pid: int) -> int:
+    """Where the program itself begins, behind the loader."""
+    auxiliary: dict[int, int] = dict(struct.iter_unpack("<QQ", Path(f"/proc/{pid}/auxv").read_bytes()))
+    return auxiliary[AT_ENTRY]

@@ -1,13 +1,14 @@
-"""A program started under ptrace just as the test started it, and brought to a stop."""
+"""Runs of a program under ptrace, started just as the test started it."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.elf import find_symbols
 from pytest_causechain.process.limits import limit_self
 from pytest_causechain.process.linux import (
@@ -26,65 +27,54 @@ from pytest_causechain.process.linux import (
     ptrace,
     trace_me,
 )
-from pytest_causechain.process.maps import load_base, read_mappings
-from pytest_causechain.process.tracee import OPTIONS, Tracee
+from pytest_causechain.process.maps import entry_point, list_threads, load_base, read_mappings
+from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, UNKNOWN, Landmarks, NotReached, Tracee
 
-# Two pages of our own in the program, far from where the kernel puts its mappings: code, then data.
-SCRATCH = 0x2000_0000_0000
-SCRATCH_DATA = SCRATCH + PAGE
 # The name that the files have which runs write their output to.
 OUTPUT = "causechain-output"
 LIBRARY_SYMBOLS = ("malloc", "_IO_2_1_stdin_")
+NO_FILE = (1 << 64) - 1
 
 
 class CannotStart(Exception):
     """The program could not be started or traced."""
 
 
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Files of our own in memory. Of the input only which file it is: it is read, and nothing else."""
+
+    stdin: tuple[int, int]
+    stdout: int = field(default_factory=partial(os.memfd_create, OUTPUT))
+    stderr: int = field(default_factory=partial(os.memfd_create, OUTPUT))
+
+    def read(self) -> tuple[bytes, bytes]:
+        return read_all(self.stdout), read_all(self.stderr)
+
+    def close(self) -> None:
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
 class Subject(Tracee):
-    """Stopped at its first instruction. Its standard streams are files of our own in memory."""
+    """A run of the program that a command starts."""
 
-    def __init__(self, command: Command, relocated: bool) -> None:
+    def __init__(self, pid: int, command: Command, streams: Streams, landmarks: Landmarks = UNKNOWN) -> None:
+        super().__init__(pid, landmarks)
         self.command = command
-        command.require_directory()
-        self.stdin, self.stdout, self.stderr = (os.memfd_create(name) for name in ("stdin", OUTPUT, OUTPUT))
-        with open(self.stdin, "wb", closefd=False) as file:
-            file.write(command.stdin)
-        try:
-            pid = start(command, self.stdin, self.stdout, self.stderr)
-            super().__init__(pid)
-        except BaseException:
-            self.close_streams()
-            raise
-        ptrace(SETOPTIONS, pid, 0, OPTIONS)
-        mappings = read_mappings(pid)
-        vdso = next(m for m in mappings if m.name == "[vdso]")  # there even in static programs
-        code = self.read(vdso.start, vdso.end - vdso.start)
-        self.syscall_at = vdso.start + code.index(SYSCALL_INSTRUCTION)
-        self.syscall("mmap", SCRATCH, PAGE, PROT_READ_EXECUTE, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-        self.syscall("mmap", SCRATCH_DATA, PAGE, PROT_READ_WRITE, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-        self.write(SCRATCH, INT3)
-        self.scratch = SCRATCH
-        base = load_base(mappings, command.program.path) if relocated else 0
-        if base is None:
-            self.kill()
-            raise CannotStart(f"{command.program.path} is not mapped")
-        self.base = base
+        self.streams = streams
 
-    def kill(self) -> None:
-        super().kill()
-        self.close_streams()
+    def close(self) -> None:
+        super().close()
+        self.streams.close()
 
-    def close_streams(self) -> None:
-        for descriptor in (self.stdin, self.stdout, self.stderr):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        self.stdin = self.stdout = self.stderr = -1
+    def outputs(self) -> tuple[bytes, bytes]:
+        return self.streams.read()
 
-    def reads_our_stdin(self, process: Tracee) -> bool:
+    def reads_our_stdin(self) -> bool:
         """Not once the program has closed it or opened another file in its place."""
         try:
-            return os.path.samestat(os.stat(f"/proc/{process.pid}/fd/0"), os.fstat(self.stdin))
+            return identity(os.stat(f"/proc/{self.pid}/fd/0")) == self.streams.stdin
         except OSError:
             return False
 
@@ -92,7 +82,7 @@ class Subject(Tracee):
         """Run until a thread is made, or to the end."""
         ptrace(SETOPTIONS, self.pid, 0, OPTIONS | TRACE_CLONE)
         sign = 0
-        while True:
+        while len(list_threads(self.pid)) == 1:
             self.resume(sign)
             status = self.wait(deadline)
             if status is None or not os.WIFSTOPPED(status):
@@ -100,27 +90,74 @@ class Subject(Tracee):
             if status >> 16 == EVENT_CLONE:
                 return True
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
-
-    def outputs(self) -> tuple[bytes, bytes]:
-        return read_all(self.stdout), read_all(self.stderr)
-
-    @cached_property
-    def library_symbols(self) -> dict[str, int]:
-        """Addresses of what we need of the C library, from the program itself where it is static."""
-        found: dict[str, int] = {}
-        for mapping in read_mappings(self.pid):
-            if mapping.offset == 0 and (mapping.name == self.command.program.path or "libc.so" in mapping.name):
-                base = self.base if mapping.name == self.command.program.path else mapping.start
-                for name, value in find_symbols(mapping.name, LIBRARY_SYMBOLS).items():
-                    found.setdefault(name, base + value)
-        return found
+        return True
 
 
-NO_FILE = (1 << 64) - 1
+def launch(command: Command, relocated: bool, deadline: float) -> Subject:
+    """The program just as the test started it, stopped at its entry point: all libraries are in their places, and
+    nothing of its own has run."""
+    command.require_directory()
+    stdin = os.memfd_create("stdin")
+    try:
+        with open(stdin, "wb", closefd=False) as file:
+            file.write(command.stdin)
+        streams = Streams(identity(os.fstat(stdin)))
+        try:
+            subject = Subject(start(command, stdin, streams), command, streams)
+        except BaseException:
+            streams.close()
+            raise
+    finally:
+        os.close(stdin)
+    try:
+        prepare(subject, relocated, deadline)
+    except NotReached:
+        subject.kill()
+        raise CannotStart(f"{command.program.path} ends before its first instruction") from None
+    except BaseException:
+        subject.kill()
+        raise
+    return subject
+
+
+def prepare(subject: Subject, relocated: bool, deadline: float) -> None:
+    path, pid = subject.command.program.path, subject.pid
+    ptrace(SETOPTIONS, pid, 0, OPTIONS)
+    mappings = read_mappings(pid)
+    vdso = next(m for m in mappings if m.name == "[vdso]")  # there even in static programs
+    code = subject.read(vdso.start, vdso.end - vdso.start)
+    base = load_base(mappings, path) if relocated else 0
+    if base is None:
+        raise CannotStart(f"{path} is not mapped")
+    subject.landmarks = Landmarks(base, vdso.start + code.index(SYSCALL_INSTRUCTION))
+    # Before the libraries come, to which the kernel gives the next free places.
+    for address, protection in ((SCRATCH, PROT_READ_EXECUTE), (SCRATCH_DATA, PROT_READ_WRITE)):
+        subject.syscall("mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+    subject.write(SCRATCH, INT3)
+    entry = entry_point(pid)
+    if subject.registers().rip != entry:  # as it is in a static program
+        subject.run_to([Stop(entry - base, 1)], deadline)
+    subject.landmarks = replace(subject.landmarks, symbols=find_library_symbols(subject))
+
+
+def find_library_symbols(subject: Subject) -> dict[str, int]:
+    """Addresses of what we need of the C library, from the program itself where it is static."""
+    path = subject.command.program.path
+    found: dict[str, int] = {}
+    for mapping in read_mappings(subject.pid):
+        if mapping.offset == 0 and (mapping.name == path or "libc.so" in mapping.name):
+            base = subject.base if mapping.name == path else mapping.start
+            for name, value in find_symbols(mapping.name, LIBRARY_SYMBOLS).items():
+                found.setdefault(name, base + value)
+    return found
 
 
 def read_all(descriptor: int) -> bytes:
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def is_ours(address: int) -> bool:
@@ -128,7 +165,7 @@ def is_ours(address: int) -> bool:
     return address in (SCRATCH, SCRATCH_DATA)
 
 
-def start(command: Command, stdin: int, stdout: int, stderr: int) -> int:
+def start(command: Command, stdin: int, streams: Streams) -> int:
     """The pid of the program, stopped behind its exec."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
@@ -139,7 +176,7 @@ def start(command: Command, stdin: int, stdout: int, stderr: int) -> int:
         try:
             die_with_parent()
             fix_addresses()
-            for descriptor, source in enumerate((feed, stdout, stderr)):
+            for descriptor, source in enumerate((feed, streams.stdout, streams.stderr)):
                 os.dup2(source, descriptor)
             os.closerange(3, 1 << 20)
             os.setpgid(0, 0)

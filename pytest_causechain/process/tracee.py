@@ -11,7 +11,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
@@ -29,6 +29,7 @@ from pytest_causechain.process.linux import (
     GETREGSET,
     INT3,
     NT_X86_XSTATE,
+    PAGE,
     SETOPTIONS,
     SETREGS,
     SETREGSET,
@@ -56,7 +57,10 @@ RED_ZONE = 128
 BACKTRACE_LIMIT = 64
 NO_SYSCALL = (1 << 64) - 1
 WORD = struct.Struct("<Q")
-
+# Two pages of our own in the program, far from where the kernel puts its mappings: code, which begins with a
+# breakpoint, then data.
+SCRATCH = 0x2000_0000_0000
+SCRATCH_DATA = SCRATCH + PAGE
 
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
@@ -92,17 +96,30 @@ class End:
 CrashVisitor = Callable[["Tracee", tuple[int, ...]], None]
 
 
-class Tracee:
-    """`scratch` is a breakpoint in a page of our own; `syscall_at` any `syscall` instruction; `base` is where the
-    program was loaded."""
+@dataclass(frozen=True, slots=True)
+class Landmarks:
+    """What lies at the same place in a program and in all its copies: `base` is where it was loaded, `syscall_at`
+    any `syscall` instruction, `symbols` tells where things of the C library are."""
 
-    def __init__(self, pid: int, syscall_at: int = 0, scratch: int = 0, base: int = 0) -> None:
+    base: int = 0
+    syscall_at: int = 0
+    symbols: Mapping[str, int] = field(default_factory=dict)
+
+
+UNKNOWN = Landmarks()
+
+
+class Tracee:
+    def __init__(self, pid: int, landmarks: Landmarks = UNKNOWN) -> None:
         self.pid = pid
-        self.base = base
-        self.syscall_at = syscall_at
-        self.scratch = scratch
+        self.landmarks = landmarks
+        self.is_over = False
         self.deferred: list[int] = []  # signals held back while we stepped
         self._memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)  # bound to the address space: only after an exec
+
+    @property
+    def base(self) -> int:
+        return self.landmarks.base
 
     def read(self, address: int, size: int) -> bytes:
         return os.pread(self._memory, size, address)
@@ -122,6 +139,13 @@ class Tracee:
     def set_registers(self, registers: Registers) -> None:
         ptrace(SETREGS, self.pid, 0, ctypes.addressof(registers))
 
+    def jump(self, address: int) -> None:
+        """Go on from another place."""
+        registers = self.registers()
+        # Else the kernel may restart the system call it was stopped in, and move rip.
+        registers.rip, registers.orig_rax = address, NO_SYSCALL
+        self.set_registers(registers)
+
     def resume(self, sign: int = 0) -> None:
         ptrace(CONT, self.pid, 0, sign)
 
@@ -132,6 +156,7 @@ class Tracee:
         while True:
             pid, status = os.waitpid(self.pid, WAIT_ALL | (os.WNOHANG if deadline is not None else 0))
             if pid:
+                self.is_over = not os.WIFSTOPPED(status)
                 return status
             assert deadline is not None
             left = deadline - time.monotonic()
@@ -159,7 +184,7 @@ class Tracee:
         registers = copy.copy(home)
         # Else the kernel may restart the system call it was stopped in, and move rip.
         registers.orig_rax = NO_SYSCALL
-        registers.rax, registers.rip = SYSCALLS[name], self.syscall_at
+        registers.rax, registers.rip = SYSCALLS[name], self.landmarks.syscall_at
         for register, value in zip(ARGUMENTS, arguments, strict=False):
             setattr(registers, register, value)
         self.set_registers(registers)
@@ -182,7 +207,7 @@ class Tracee:
         registers.rsp = ((home.rsp - RED_ZONE) & -16) - 8  # aligned as just after a call
         for register, value in zip(CALL_ARGUMENTS, arguments, strict=False):
             setattr(registers, register, value)
-        self.write(registers.rsp, WORD.pack(self.scratch))
+        self.write(registers.rsp, WORD.pack(SCRATCH))
         self.set_registers(registers)
         after = self._run_call(time.monotonic() + timeout_seconds)
         ptrace(SETREGSET, self.pid, NT_X86_XSTATE, ctypes.addressof(vector))
@@ -197,7 +222,7 @@ class Tracee:
             if status is None or not os.WIFSTOPPED(status):
                 raise ProcessGone(self.pid)
             registers = self.registers()
-            if registers.rip == self.scratch + 1:
+            if registers.rip == SCRATCH + 1:
                 return registers
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
             if sign in CRASHES or status >> 16 == EVENT_EXIT:
@@ -272,28 +297,10 @@ class Tracee:
 
     def finish(self, deadline: float, on_crash: CrashVisitor | None = None) -> End:
         """Run to the end."""
-        ptrace(SETOPTIONS, self.pid, 0, OPTIONS)
-        frames: tuple[int, ...] = ()
-        for pending in self.deferred:
-            os.kill(self.pid, pending)
-        sign = 0
-        while True:
-            self.resume(sign)
-            status = self.wait(deadline)
-            if status is None:
-                self.halt()
-                return End("timeout", signal.SIGKILL, self.backtrace())
-            if os.WIFEXITED(status):
-                return End("exit", os.WEXITSTATUS(status))
-            if os.WIFSIGNALED(status):
-                code = os.WTERMSIG(status)
-                # A run that wrote too much was ended by a limit of ours, as one that took too long.
-                return End("timeout" if code == signal.SIGXFSZ else "signal", code, frames)
-            sign = 0 if status >> 16 else os.WSTOPSIG(status)
-            if sign in CRASHES:
-                frames = self.backtrace()
-                if on_crash is not None:
-                    on_crash(self, frames)
+        finish = Finish(self, on_crash)
+        while (end := finish.take(self.wait(deadline))) is None:
+            pass
+        return end
 
     def backtrace(self) -> tuple[int, ...]:
         """pc and return addresses along the rbp chain: whole with -O0 or frame pointers, else it ends early."""
@@ -318,7 +325,15 @@ class Tracee:
             rbp = above
 
     def kill(self) -> None:
-        """End it and all it started in its process group."""
+        """End it and all it started in its process group; only the first call does."""
+        if self._memory < 0:
+            return
+        if not self.is_over:
+            self._end()
+        end_group(self.pid)
+        self.close()
+
+    def _end(self) -> None:
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
@@ -334,10 +349,52 @@ class Tracee:
                     self.resume()  # one that stopped at its exit does not hear SIGKILL
                 if not os.WIFSTOPPED(os.waitpid(self.pid, WAIT_ALL)[1]):
                     break
-        end_group(self.pid)
-        self.close()
 
     def close(self) -> None:
-        if self._memory >= 0:
-            os.close(self._memory)
-            self._memory = -1
+        os.close(self._memory)
+        self._memory = -1
+
+
+class Finish:
+    """A process on its way to its end, from now on."""
+
+    def __init__(self, process: Tracee, on_crash: CrashVisitor | None = None) -> None:
+        self.process = process
+        self._on_crash = on_crash
+        self._frames: tuple[int, ...] = ()
+        ptrace(SETOPTIONS, process.pid, 0, OPTIONS)
+        for pending in process.deferred:
+            os.kill(process.pid, pending)
+        process.resume()
+
+    def take(self, status: int | None) -> End | None:
+        """What a wait gave; None: it runs on."""
+        process = self.process
+        if status is None:
+            process.halt()
+            return End("timeout", signal.SIGKILL, process.backtrace())
+        if os.WIFEXITED(status):
+            return End("exit", os.WEXITSTATUS(status))
+        if os.WIFSIGNALED(status):
+            code = os.WTERMSIG(status)
+            # A run that wrote too much was ended by a limit of ours, as one that took too long.
+            return End("timeout" if code == signal.SIGXFSZ else "signal", code, self._frames)
+        sign = 0 if status >> 16 else os.WSTOPSIG(status)
+        if sign in CRASHES:
+            self._frames = process.backtrace()
+            if self._on_crash is not None:
+                self._on_crash(process, self._frames)
+        process.resume(sign)
+        return None
+
+
+def wait_for_any(processes: Sequence[Tracee], deadline: float) -> tuple[Tracee, int] | None:
+    """The first of several that stops or ends, with its status; None once the deadline has passed."""
+    while True:
+        for process in processes:
+            if (status := process.wait(0.0)) is not None:
+                return process, status
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return None
+        signal.sigtimedwait({signal.SIGCHLD}, min(left, DOZE_SECONDS))

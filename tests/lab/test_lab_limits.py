@@ -103,12 +103,13 @@ def find_function(lab: RemoteLab, name: str) -> int:
 
 
 def find_processes(program: Program) -> list[int]:
-    """All living processes that execute this program."""
+    """All that execute this program, without those stopped for good, which copies are made of."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             with contextlib.suppress(OSError):
-                if str((process / "exe").readlink()) == program.path:
+                is_stopped = (process / "stat").read_text().rpartition(")")[2].split()[0] == "t"
+                if str((process / "exe").readlink()) == program.path and not is_stopped:
                     found.append(int(process.name))
     return found
 

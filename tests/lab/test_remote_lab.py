@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.lab import ptrace_lab
+from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process import subject
+from pytest_causechain.process.copies import CannotCopy
 
 PROGRAM = r"""
 #include <fcntl.h>
@@ -111,7 +113,7 @@ def processes_of(path: str) -> list[str]:
     return found
 
 
-def stop_at(lab: RemoteLab, name: str, visit: int = 1) -> tuple[Stop, Stop]:
+def stop_at(lab: Lab, name: str, visit: int = 1) -> tuple[Stop, Stop]:
     function = next(f for f in lab.program.functions if f.name == name)
     return Stop(function.address, visit), Stop(function.body, 1)
 
@@ -309,20 +311,38 @@ def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_fact
     assert list(temporary.iterdir()) == []
 
 
-def test_addresses_that_vary_are_refused(command, temporary, monkeypatch):
-    """Where a container forbids personality()."""
-    if Path("/proc/sys/kernel/randomize_va_space").read_text().strip() != "0":
-        monkeypatch.setattr(subject, "fix_addresses", lambda: None)
-    else:
-        calls = iter(range(100))
-        monkeypatch.setattr(ptrace_lab, "find_addresses", lambda command: [(next(calls), "")])
+@pytest.fixture
+def varying(command, temporary, monkeypatch) -> Iterator[PtraceLab]:
+    """A lab where a container forbids personality()."""
+    monkeypatch.setattr(subject, "fix_addresses", lambda: None)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        with pytest.raises(Refusal, match=r"change from run to run.*seccomp=unconfined\.$"):
-            PtraceLab(command(), command(), time.monotonic() + PLENTY_SECONDS)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with PtraceLab(command(), command("other"), time.monotonic() + PLENTY_SECONDS) as lab:
+        yield lab
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert_nothing_left(command, temporary)
+
+
+def test_addresses_may_vary(varying):
+    stops = stop_at(varying, "table", 2)
+    seen = {varying.experiment("failing", stops) for _ in range(3)} | {varying.experiment("passing")}
+    assert {observation.stdout for observation in seen} == {STDOUT}
+    visits = [varying.visit(side, stops) for side in ("passing", "failing", "passing", "failing")]
+    bases = [visit.base for visit in visits]
+    assert bases[:2] == bases[2:]
+    if Path("/proc/sys/kernel/randomize_va_space").read_text().strip() != "0":
+        assert bases[0] != bases[1]
+
+
+def test_addresses_that_vary_are_refused_without_copies(varying, monkeypatch):
+    monkeypatch.setattr(ptrace_lab, "Template", refuse_to_copy)
+    calls = iter(range(100))
+    monkeypatch.setattr(ptrace_lab, "find_addresses", lambda command, deadline: [(next(calls), "")])
+    with pytest.raises(Refusal, match=r"change from run to run.*seccomp=unconfined\.$"):
+        varying.experiment("passing")
+
+
+def refuse_to_copy(subject):
+    raise CannotCopy("files open for writing")
 
 
 def test_a_thousand_experiments_leave_nothing_behind(open_remote):

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.process.elf import TYPE_SHARED, find_symbols, read_type
-from pytest_causechain.process.subject import Subject
+from pytest_causechain.process.subject import Subject, launch
 
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 60.0
@@ -54,7 +54,8 @@ def start() -> Iterator[Callable[..., Subject]]:
 
         def start_one(program: Program, *words: str, stdin: bytes = b"", cwd: str | None = None) -> Subject:
             directory = cwd or str(Path(program.path).parent)
-            subject = Subject(Command(program, (program.path, *words), directory, (), stdin), is_relocated(program))
+            command = Command(program, (program.path, *words), directory, (), stdin)
+            subject = launch(command, is_relocated(program), time.monotonic() + PLENTY_SECONDS)
             stack.callback(subject.kill)
             return subject
 

@@ -136,9 +136,17 @@ def make_template(make_subject):
         template.close()
 
 
-def finish(template, copy, deadline):
+def finish(copy, deadline):
     try:
-        return (copy.finish(deadline), *template.outputs())
+        return (copy.finish(deadline), *copy.outputs())
+    finally:
+        copy.kill()
+
+
+def finish_resumed(copy, deadline):
+    try:
+        assert os.WEXITSTATUS(copy.wait(deadline)) == 3
+        return copy.outputs()[0]
     finally:
         copy.kill()
 
@@ -149,40 +157,55 @@ BEFORE, ERRORS = b"written before;", b"warned before;warned after"
 def test_outputs_are_private_and_begin_with_what_was_written(make_template, deadline):
     template = make_template("plain")
     for _ in range(3):
-        assert finish(template, template.copy(), deadline) == (End("exit", 3), BEFORE + b"8 0", ERRORS)
+        assert finish(template.copy(), deadline) == (End("exit", 3), BEFORE + b"8 0", ERRORS)
     assert template.subject.outputs() == (BEFORE, b"warned before;")
-    assert template.subject.finish(deadline) == End("exit", 3)
-    assert template.subject.outputs() == (BEFORE + b"8 0", ERRORS)
 
 
 def test_what_waits_in_buffers_is_written_by_each(make_template, deadline):
     template = make_template("unflushed")
     for _ in range(3):
-        assert finish(template, template.copy(), deadline)[1] == BEFORE + b"kept in the buffer;8 0"
+        assert finish(template.copy(), deadline)[1] == BEFORE + b"kept in the buffer;8 0"
 
 
 def test_each_reads_the_same_rest(make_template, deadline):
     template = make_template("input", stdin=b"0123456789")
-    seen = {finish(template, template.copy(), deadline)[1] for _ in range(50)}
+    seen = {finish(template.copy(), deadline)[1] for _ in range(50)}
     assert seen == {BEFORE + b"ABC|DEFGH|DEFGH|1|012|3456789"}
-    assert template.subject.finish(deadline) == End("exit", 3)
-    assert template.subject.outputs()[0] in seen
+
+
+def test_several_at_a_time(make_template, program, symbol, deadline):
+    template = make_template("input", stdin=b"0123456789")
+    copies = [template.copy() for _ in range(5)]
+    for copy in copies:
+        copy.resume()
+    assert {finish_resumed(copy, deadline) for copy in copies} == {BEFORE + b"ABC|DEFGH|DEFGH|1|012|3456789"}
+
+
+def test_a_copy_of_a_copy(make_template, deadline):
+    middle = make_template("input", stdin=b"0123456789").copy()
+    template = Template(middle)
+    try:
+        assert finish(template.copy(), deadline)[1] == BEFORE + b"ABC|DEFGH|DEFGH|1|012|3456789"
+    finally:
+        template.close()
 
 
 def test_another_stdin(make_template, deadline):
     template = make_template("input", stdin=b"0123456789")
     copy = template.copy()
     replace_stdin(copy, b"xyz and on", 3)
-    assert finish(template, copy, deadline)[1] == BEFORE + b"ABC|DEFGH|DEFGH|1|012| and on"
-    assert finish(template, template.copy(), deadline)[1] == BEFORE + b"ABC|DEFGH|DEFGH|1|012|3456789"
+    assert finish(copy, deadline)[1] == BEFORE + b"ABC|DEFGH|DEFGH|1|012| and on"
+    assert finish(template.copy(), deadline)[1] == BEFORE + b"ABC|DEFGH|DEFGH|1|012|3456789"
 
 
-def test_a_copy_equals_the_original(make_template):
-    template = make_template("input", stdin=b"0123456789")
+def test_a_copy_equals_the_original(make_subject):
+    subject = make_subject("input", stdin=b"0123456789")
+    registers = subject.registers()
+    template = Template(subject)
     copy = template.copy()
     try:
         for name in REGISTERS.split():
-            assert getattr(copy.registers(), name) == getattr(template.subject.registers(), name), name
+            assert getattr(copy.registers(), name) == getattr(registers, name), name
         mappings = read_mappings(copy.pid)
         assert mappings == read_mappings(template.subject.pid)
         compared = 0
@@ -202,8 +225,8 @@ def test_what_is_written_into_one_stays_there(make_template, program, symbol, de
     address = template.subject.base + symbol(program, "counter")
     copy = template.copy()
     copy.write(address, struct.pack("<q", 40))
-    assert finish(template, copy, deadline)[1] == BEFORE + b"41 0"
-    assert finish(template, template.copy(), deadline)[1] == BEFORE + b"8 0"
+    assert finish(copy, deadline)[1] == BEFORE + b"41 0"
+    assert finish(template.copy(), deadline)[1] == BEFORE + b"8 0"
 
 
 def test_children_of_a_copy_end_with_it(make_template, deadline):
@@ -213,7 +236,7 @@ def test_children_of_a_copy_end_with_it(make_template, deadline):
     os.killpg(copy.pid, 0)
     copy.kill()
     assert find_members(copy.pid) == []
-    assert finish(template, template.copy(), deadline)[0] == End("exit", 3)
+    assert finish(template.copy(), deadline)[0] == End("exit", 3)
 
 
 def test_a_signal_on_its_way_reaches_each(make_subject, deadline):
@@ -222,7 +245,7 @@ def test_a_signal_on_its_way_reaches_each(make_subject, deadline):
     template = Template(subject)
     try:
         for _ in range(2):
-            assert finish(template, template.copy(), deadline)[1] == BEFORE + b"8 1"
+            assert finish(template.copy(), deadline)[1] == BEFORE + b"8 1"
     finally:
         template.close()
 
@@ -235,7 +258,7 @@ def test_a_signal_held_back_reaches_each(make_subject, deadline):
     template = Template(subject)
     try:
         for _ in range(2):
-            assert finish(template, template.copy(), deadline)[1] == BEFORE + b"8 1"
+            assert finish(template.copy(), deadline)[1] == BEFORE + b"8 1"
     finally:
         template.close()
 
@@ -264,7 +287,7 @@ def test_what_copies_would_share_or_lack(make_subject, open_descriptors, what, w
 
 def test_devices_and_directories_do_no_harm(make_template, deadline):
     template = make_template("harmless")
-    assert finish(template, template.copy(), deadline)[1] == BEFORE + b"8 0"
+    assert finish(template.copy(), deadline)[1] == BEFORE + b"8 0"
 
 
 def test_a_refused_copy_can_still_run(make_subject, deadline):

@@ -46,8 +46,8 @@ def test_a_library_without_a_symbol_table(build, start, symbol, deadline):
     program = build(SOURCE)
     subject = start(program)
     subject.run_to([Stop(symbol(program, "main"), 1)], deadline)
-    assert set(subject.library_symbols) == {"malloc", "_IO_2_1_stdin_"}
-    block = subject.call(subject.library_symbols["malloc"], [100])
+    assert set(subject.landmarks.symbols) == {"malloc", "_IO_2_1_stdin_"}
+    block = subject.call(subject.landmarks.symbols["malloc"], [100])
     subject.write(block, b"x" * 100)
     assert subject.read(block, 100) == b"x" * 100
 
@@ -56,5 +56,5 @@ def test_in_a_static_program(build, start, symbol, deadline):
     program = build(SOURCE, "-static-pie")
     subject = start(program)
     subject.run_to([Stop(symbol(program, "main"), 1)], deadline)
-    assert subject.library_symbols["malloc"] == subject.base + symbol(program, "malloc")
-    assert subject.call(subject.library_symbols["malloc"], [100])
+    assert subject.landmarks.symbols["malloc"] == subject.base + symbol(program, "malloc")
+    assert subject.call(subject.landmarks.symbols["malloc"], [100])

@@ -14,7 +14,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.limits import OUTPUT_BYTES, STACK_BYTES
 from pytest_causechain.process.maps import read_mappings
-from pytest_causechain.process.subject import CannotStart, Subject
+from pytest_causechain.process.subject import CannotStart, launch
 from pytest_causechain.process.tracee import End
 
 TELLER = r"""
@@ -75,7 +75,7 @@ def program(build) -> Program:
 
 
 def run(command: Command, deadline: float) -> tuple[End, bytes, bytes]:
-    subject = Subject(command, relocated=True)
+    subject = launch(command, True, deadline)
     try:
         return (subject.finish(deadline), *subject.outputs())
     finally:
@@ -179,28 +179,28 @@ class TestCannotStart:
         ("content", "mode"),
         [(None, 0), (b"", 0o755), (b"no program", 0o755), (b"\x7fELF and no more", 0o755), (b"#!/nowhere\n", 0o755)],
     )
-    def test_not_a_program(self, command, content, mode):
+    def test_not_a_program(self, command, content, mode, deadline):
         with pytest.raises(CannotStart, match="cannot be started"):
-            Subject(command(content, mode), relocated=True)
+            launch(command(content, mode), True, deadline)
 
-    def test_without_permission(self, command, program):
+    def test_without_permission(self, command, program, deadline):
         with pytest.raises(CannotStart, match="cannot be started"):
-            Subject(command(Path(program.path).read_bytes(), 0o644), relocated=True)
+            launch(command(Path(program.path).read_bytes(), 0o644), True, deadline)
 
-    def test_a_script_is_not_mapped(self, command):
+    def test_a_script_is_not_mapped(self, command, deadline):
         with pytest.raises(CannotStart, match="is not mapped"):
-            Subject(command(b"#!/bin/sh\nexit 0\n"), relocated=True)
+            launch(command(b"#!/bin/sh\nexit 0\n"), True, deadline)
 
-    def test_its_directory_is_gone(self, program, tmp_path, leaves_nothing):
+    def test_its_directory_is_gone(self, program, tmp_path, leaves_nothing, deadline):
         with pytest.raises(Refusal, match="is gone"):
-            Subject(Command(program, (program.path,), str(tmp_path / "gone")), relocated=True)
+            launch(Command(program, (program.path,), str(tmp_path / "gone")), True, deadline)
 
 
 class TestKill:
     def test_nothing_is_left(self, program, tmp_path, leaves_nothing, deadline):
         command = Command(program, (program.path,), str(tmp_path))
         for finish in (True, False) * 5:
-            subject = Subject(command, relocated=True)
+            subject = launch(command, True, deadline)
             if finish:
                 assert subject.finish(deadline).kind == "exit"
             subject.kill()
@@ -262,4 +262,4 @@ def test_too_much_output_ends_by_a_limit(build, start, deadline):
     source = '#include <stdio.h>\nint main(void) { for (;;) printf("%1000s", "x"); }'
     subject = start(build(source))
     assert subject.finish(deadline) == End("timeout", signal.SIGXFSZ)
-    assert os.fstat(subject.stdout).st_size == OUTPUT_BYTES
+    assert os.fstat(subject.streams.stdout).st_size == OUTPUT_BYTES

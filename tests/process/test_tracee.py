@@ -184,7 +184,7 @@ class TestCall:
 
     def test_malloc(self, at, deadline):
         process = at("leaf")
-        blocks = [process.call(process.library_symbols["malloc"], [size]) for size in (1, 100, 1 << 20)]
+        blocks = [process.call(process.landmarks.symbols["malloc"], [size]) for size in (1, 100, 1 << 20)]
         assert len(set(blocks)) == 3
         assert all(block % 16 == 0 for block in blocks)
         for block in blocks:
