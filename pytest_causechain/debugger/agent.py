@@ -16,7 +16,14 @@ import sys
 import gdb
 
 sys.path.append(os.path.dirname(__file__))
-from agent_symbols import TYPES, backtrace, describe, describe_frames, describe_layouts
+from agent_symbols import (
+    TYPES,
+    backtrace,
+    describe,
+    describe_frames,
+    describe_layouts,
+    describe_signatures,
+)
 
 # Stopped at, to see where: all others go straight to the program.
 CRASHES = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS"}
@@ -356,7 +363,7 @@ def look(request):
         gdb.execute("kill", to_string=True)
 
 
-JOBS = {"describe": describe, "run": run, "look": look}
+JOBS = {"describe": describe, "signatures": describe_signatures, "run": run, "look": look}
 LAST_STOP, LAST_EXIT = [None], [None]
 
 

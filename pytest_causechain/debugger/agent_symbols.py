@@ -105,10 +105,7 @@ def describe(request):
     lines = line_table(request["foreign"])
     functions, statics, seen = {}, {}, set()
     for address, _, _ in lines:
-        chain = [gdb.block_for_pc(address)]
-        while chain[-1] is not None:
-            chain.append(chain[-1].superblock)
-        chain.pop()
+        chain = around(gdb.block_for_pc(address))
         function = holding_function(chain)
         if function is not None and function.start not in functions:
             symbol = function.function
@@ -127,6 +124,27 @@ def describe(request):
         add_statics([symbol for symbol in symbols if symbol is not None], None, statics)
     answer = {"functions": list(functions.values()), "lines": lines, "globals": list(statics.values())}
     return dict(answer, types=TYPES.rows)
+
+
+def describe_signatures(request):
+    """Names and types of the parameters of functions, given by their addresses in the file, and what they return."""
+    signatures = {}
+    for entry in request["entries"]:
+        function = holding_function(around(gdb.block_for_pc(entry)))
+        if function is not None:
+            parameters = [[s.name, TYPES.number(s.type)] for s in function if s.is_argument]
+            returned = TYPES.number(function.function.type.target())
+            signatures[str(entry)] = {"parameters": parameters, "returns": returned}
+    return {"signatures": signatures, "types": TYPES.rows[request["types_known"] :]}
+
+
+def around(block):
+    """A block and all around it."""
+    chain = []
+    while block is not None:
+        chain.append(block)
+        block = block.superblock
+    return chain
 
 
 def holding_function(chain):

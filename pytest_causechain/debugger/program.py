@@ -37,6 +37,14 @@ class Function:
     statements: tuple[Statement, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Names and types of a function's parameters, and the type it returns."""
+
+    parameters: tuple[tuple[str, int], ...]
+    returns: int
+
+
 @dataclass(frozen=True)
 class ProgramMap:
     path: str

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_causechain.debugger.gdb import GdbFailure
 from pytest_causechain.lab.gdb_lab import GdbLab
-from pytest_causechain.lab.ptrace_lab import PtraceLab, is_suitable
+from pytest_causechain.lab.intervening_lab import InterveningLab
+from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.subject import CannotStart
@@ -53,7 +54,7 @@ class Answer:
 
 
 def serve(connection: Connection[Any, Any]) -> int:
-    lab: GdbLab | PtraceLab | None = None
+    lab: GdbLab | InterveningLab | None = None
     types_told = 0
     try:
         while (message := connection.recv()) is not None:
@@ -84,15 +85,15 @@ def serve(connection: Connection[Any, Any]) -> int:
     return 0
 
 
-def open_lab(message: Open) -> GdbLab | PtraceLab:
+def open_lab(message: Open) -> GdbLab | InterveningLab:
     """The fastest lab that can deal with this program here."""
     pair = (message.passing, message.failing, message.deadline)
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
         return GdbLab(*pair)
-    return PtraceLab(*pair, use_copies=message.kind != "rerun")
+    return InterveningLab(*pair, use_copies=message.kind != "rerun")
 
 
-def carry_out(lab: GdbLab | PtraceLab, call: Call) -> Any:
+def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
     if call.name == "run_seconds":
         (lab.run_seconds,) = call.arguments
         return None
@@ -101,4 +102,22 @@ def carry_out(lab: GdbLab | PtraceLab, call: Call) -> Any:
         # All types with each visit would be most of the message.
         return None if visit is None else replace(visit, types=[])
     calls: dict[str, Callable[..., Any]] = {"experiments": lab.experiments, "trace": lab.trace}
+    if call.name not in calls:
+        return intervene(lab, call)
+    return calls[call.name](*call.arguments)
+
+
+def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
+    """What only a lab that copies or re-runs the program itself can do."""
+    if not isinstance(lab, InterveningLab):
+        raise Refusal("repairs are not looked for in a program that only gdb can run: see `lab` in chain.json.")
+    calls: dict[str, Callable[..., Any]] = {
+        "signatures": lab.signatures,
+        "effects": lab.effects,
+        "cover": lab.cover,
+        "count": lab.count,
+        "values": lab.values,
+        "sights": lab.sights,
+        "interventions": lab.interventions,
+    }
     return calls[call.name](*call.arguments)

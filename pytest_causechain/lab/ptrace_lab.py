@@ -22,15 +22,17 @@ from pytest_causechain.debugger.program import ProgramMap, describe_program
 from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.alteration import alter
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
 from pytest_causechain.process.elf import refers_to
-from pytest_causechain.process.limits import limit_memory
+from pytest_causechain.process.limits import limit_memory, limit_output
 from pytest_causechain.process.linux import DETACH, PAGE, PR_SET_PTRACER, is_supported, ptrace
-from pytest_causechain.process.maps import argument_start, read_mappings, read_position
+from pytest_causechain.process.maps import argument_start, cpu_seconds, read_mappings, read_position
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
 from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, ProcessGone, Tracee, wait_for_any
@@ -51,6 +53,8 @@ MAKING_THREADS = ("pthread_create", "thrd_create")
 THREADS_SECONDS = 5.0
 # A breakpoint costs some 0.05 ms each time it is passed, preparing a stub about as much as twenty of these.
 MANY_VISITS = 50
+# How often experiments with limits are looked after.
+LOOK_UP_SECONDS = 0.02
 # A deeper recursion than this is left to gdb.
 FRAMES_LIMIT = 10_000
 
@@ -97,14 +101,17 @@ class PtraceLab(Lab):
     # What a Lab does
 
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
+        return self._fly(side, [Job(stops, transfer) for transfer in transfers])
+
+    def _fly(self, side: Side, jobs: Sequence[Job]) -> list[Observation]:
         """As many at a time as there are processors."""
         seen: dict[int, Observation] = {}
-        waiting = deque(enumerate(transfers))
+        waiting = deque(enumerate(jobs))
         flights: list[_Flight] = []
         try:
             while waiting or flights:
                 if waiting and len(flights) < self._at_a_time:
-                    flights.append(self._take_off(side, stops, *waiting.popleft()))
+                    flights.append(self._take_off(side, *waiting.popleft()))
                 else:
                     flight, end = land_first(flights)
                     flights.remove(flight)
@@ -112,7 +119,7 @@ class PtraceLab(Lab):
         finally:
             for flight in flights:
                 flight.subject.kill()
-        return [seen[number] for number in range(len(transfers))]
+        return [seen[number] for number in range(len(jobs))]
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
@@ -213,19 +220,21 @@ class PtraceLab(Lab):
             self._templates.popitem(last=False)[1].close()
         return self._templates[key]
 
-    def _take_off(self, side: Side, stops: Sequence[Stop], number: int, transfer: Transfer) -> _Flight:
+    def _take_off(self, side: Side, number: int, job: Job) -> _Flight:
         deadline = self._begin()
         try:
-            subject = self._reach(side, stops, deadline)
+            subject = self._reach(side, job.stops, deadline)
         except NotReached:
-            stops, transfer = (), NOTHING
+            job = replace(job, stops=(), alteration=NOTHING)
             subject = self._start(side, deadline)
         try:
-            self._apply(subject, transfer)
+            self._apply(subject, job.alteration)
             limit_memory(subject.pid)
-            return _Flight(number, stops, transfer, subject, deadline, Finish(subject))
+            if job.limits is not None:
+                limit_output(subject.pid, job.limits.output_bytes)
+            return _Flight(number, job, subject, deadline, Finish(subject))
         except ProcessGone:
-            return _Flight(number, stops, transfer, subject, deadline, None)
+            return _Flight(number, job, subject, deadline, None)
         except BaseException:
             subject.kill()
             raise
@@ -236,11 +245,12 @@ class PtraceLab(Lab):
             if flight.finish is not None and (end.kind, end.code) == ("timeout", signal.SIGKILL):
                 if time.monotonic() >= self.deadline:
                     raise BudgetUsedUp  # it might have ended, given more time
-                backtrace = self._see(subject)
+                if flight.job.limits is None:
+                    backtrace = self._see(subject)
             else:
                 await_writers(subject.pid, [OUTPUT_LINK], flight.deadline)
             observation = Observation(end.kind, end.code, *subject.outputs(), backtrace)
-        if end.kind != "signal":
+        if end.kind != "signal" or flight.job.limits is not None:
             return observation
         if (side, end.frames) not in self._backtraces:  # once for each place to crash at
             self._backtraces[side, end.frames] = self._see_crash(side, flight, end.frames)
@@ -283,7 +293,13 @@ class PtraceLab(Lab):
 
     # Altering and looking
 
-    def _apply(self, subject: Subject, transfer: Transfer) -> None:
+    def _apply(self, subject: Subject, alteration: Transfer | Intervention) -> None:
+        if isinstance(alteration, Intervention):
+            alter(subject, alteration)
+        else:
+            self._transfer(subject, alteration)
+
+    def _transfer(self, subject: Subject, transfer: Transfer) -> None:
         blocks = []
         for allocation in transfer.allocations:
             block = subject.call(subject.landmarks.symbols["malloc"], [allocation.size])
@@ -386,8 +402,8 @@ class PtraceLab(Lab):
                 seen = self._see(process)
                 raise _Seen
 
-        with contextlib.suppress(_Seen), ending(self._reach(side, flight.stops, deadline)) as subject:
-            self._apply(subject, flight.transfer)
+        with contextlib.suppress(_Seen), ending(self._reach(side, flight.job.stops, deadline)) as subject:
+            self._apply(subject, flight.job.alteration)
             subject.finish(deadline, look)
         return seen
 
@@ -401,16 +417,35 @@ class PtraceLab(Lab):
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """For one of very many experiments: those that get out of hand end soon, and nobody looks where they were."""
+
+    cpu_seconds: float
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    stops: Sequence[Stop]
+    alteration: Transfer | Intervention
+    limits: Limits | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Flight:
     """An experiment that is on its way; without `finish` the program was gone before it could be resumed."""
 
     number: int
-    stops: Sequence[Stop]
-    transfer: Transfer
+    job: Job
     subject: Subject
     deadline: float
     finish: Finish | None
+
+    def is_late(self) -> bool:
+        limits = self.job.limits
+        is_over = limits is not None and cpu_seconds(self.subject.pid) > limits.cpu_seconds
+        return is_over or time.monotonic() >= self.deadline
 
 
 def land_first(flights: Sequence[_Flight]) -> tuple[_Flight, End]:
@@ -418,10 +453,15 @@ def land_first(flights: Sequence[_Flight]) -> tuple[_Flight, End]:
         if flight.finish is None:
             return flight, End("timeout", signal.SIGKILL)
     by_pid = {flight.subject.pid: flight for flight in flights}
-    soonest = min(flights, key=lambda flight: flight.deadline)
+    soonest = min(flight.deadline for flight in flights)
+    is_limited = any(flight.job.limits is not None for flight in flights)
     while True:
-        found = wait_for_any([flight.subject for flight in flights], soonest.deadline)
-        flight, status = (by_pid[found[0].pid], found[1]) if found is not None else (soonest, None)
+        look_up = min(soonest, time.monotonic() + LOOK_UP_SECONDS) if is_limited else soonest
+        found = wait_for_any([flight.subject for flight in flights], look_up)
+        late = [flight for flight in flights if found is None and flight.is_late()]
+        if found is None and not late:
+            continue
+        flight, status = (by_pid[found[0].pid], found[1]) if found is not None else (late[0], None)
         assert flight.finish is not None
         if (end := flight.finish.take(status)) is not None:
             return flight, end

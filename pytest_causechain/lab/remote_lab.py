@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.program import ProgramMap, Signature
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.engine import Answer, Call, Open
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
+from pytest_causechain.lab.ptrace_lab import Limits
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
+from pytest_causechain.process.effects import Effect
 
 # Beyond the user's time limit: for what has begun to come to its end.
 GRACE_SECONDS = 10.0
@@ -79,6 +82,36 @@ class RemoteLab(Lab):
     ) -> Trace:
         trace: Trace = self._call(Call("trace", (side, tuple(stops), tuple(addresses), until, limit)))
         return trace
+
+    # Interventions; a Refusal in a lab that cannot make them.
+
+    def signatures(self) -> dict[int, Signature]:
+        signatures: dict[int, Signature] = self._call(Call("signatures"))
+        return signatures
+
+    def effects(self, functions: Sequence[int]) -> list[Effect]:
+        effects: list[Effect] = self._call(Call("effects", (tuple(functions),)))
+        return effects
+
+    def cover(self, command: Command, addresses: Collection[int]) -> frozenset[int]:
+        covered: frozenset[int] = self._call(Call("cover", (command, tuple(addresses))))
+        return covered
+
+    def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
+        counts: dict[int, int] = self._call(Call("count", (tuple(addresses), most)))
+        return counts
+
+    def values(self, command: Command, effects: Sequence[Effect], most: int) -> SeenValues:
+        values: SeenValues = self._call(Call("values", (command, tuple(effects), most)))
+        return values
+
+    def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
+        sights: list[Sighting | None] = self._call(Call("sights", (side, tuple(spots))))
+        return sights
+
+    def interventions(self, side: Side, interventions: Sequence[Intervention], limits: Limits) -> list[Observation]:
+        observed: list[Observation] = self._call(Call("interventions", (side, tuple(interventions), limits)))
+        return observed
 
     def _call(self, message: Open | Call) -> Any:
         """A lost engine is replaced once, since that may be an accident; a second loss at the same work is not."""

@@ -115,6 +115,14 @@ def read_position(pid: int, descriptor: int) -> int | None:
         return None
 
 
+def cpu_seconds(pid: int) -> float:
+    """Spent by a process that has one thread."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
 def argument_start(pid: int) -> int:
     """Where the kernel put the text of the program's arguments."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()

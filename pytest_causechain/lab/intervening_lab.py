@@ -1,0 +1,118 @@
+"""Interventions in copies of a run, and what must be known to choose them: places, coverage, values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from pytest_causechain.debugger.program import Signature
+from pytest_causechain.debugger.scope import Scope
+from pytest_causechain.debugger.visit import VisitedFrame
+from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.ptrace_lab import Job, Limits, PtraceLab, ending
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, SeenValues, Sighting, Spot
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.process.alteration import read_value
+from pytest_causechain.process.effects import Effect, Effects
+from pytest_causechain.process.subject import Subject, launch
+from pytest_causechain.process.tracee import NotReached, ProcessGone
+from pytest_causechain.process.watching import watch
+
+
+class InterveningLab(PtraceLab):
+    def __init__(self, passing: Command, failing: Command, deadline: float, use_copies: bool = True) -> None:
+        super().__init__(passing, failing, deadline, use_copies)
+        # Before gdb has seen any process, which would move the addresses.
+        entries = [function.address for function in self.program.functions]
+        known = len(self.program.types)
+        answer = self._gdb.ask({"job": "signatures", "entries": entries, "types_known": known})
+        self.program.types.extend(answer["types"])
+        self._signatures = {
+            int(entry): Signature(tuple((name, kind) for name, kind in told["parameters"]), told["returns"])
+            for entry, told in answer["signatures"].items()
+        }
+
+    def signatures(self) -> dict[int, Signature]:
+        """Of the program's own functions, by address."""
+        return self._signatures
+
+    def effects(self, functions: Sequence[int]) -> list[Effect]:
+        """Of the code of some functions, given by their addresses."""
+        found: list[Effect] = []
+        with ending(self._start("failing", self._begin())) as subject:
+            for address in functions:
+                function = self.program.function_at(address)
+                assert function is not None
+                code = subject.read(subject.base + function.address, function.end - function.address)
+                found += Effects(function.address, code, self._rows).find()
+        return found
+
+    def cover(self, command: Command, addresses: Collection[int]) -> frozenset[int]:
+        """Those of the addresses that a run executes."""
+        deadline = self._begin()
+        with ending(launch(command, self.program.relocated, deadline)) as subject:
+            return frozenset(watch(subject, addresses, 1, deadline))
+
+    def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
+        """How often the failing run executes each address, as far as `most`."""
+        deadline = self._begin()
+        with ending(self._start("failing", deadline)) as subject:
+            return dict(watch(subject, addresses, most, deadline))
+
+    def values(self, command: Command, effects: Sequence[Effect], most: int) -> SeenValues:
+        """The first few values that a run stores, passes or returns at each address, by register."""
+        by_address: dict[int, list[Effect]] = defaultdict(list)
+        for effect in effects:
+            by_address[effect.address].append(effect)
+        seen: dict[tuple[int, str], dict[bytes, None]] = defaultdict(dict)
+
+        def look(subject: Subject, address: int) -> None:
+            for effect in by_address[address]:
+                spot = Spot(effect.kind, (), effect.register, effect.size)
+                seen[address, effect.register][read_value(subject, spot)[0]] = None
+
+        deadline = self._begin()
+        with ending(launch(command, self.program.relocated, deadline)) as subject:
+            watch(subject, list(by_address), most, deadline, partial(look, subject))
+        return {key: tuple(values) for key, values in seen.items()}
+
+    def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
+        """None where the run does not get."""
+        return [self._sight(side, spot) for spot in spots]
+
+    def _sight(self, side: Side, spot: Spot) -> Sighting | None:
+        deadline = self._begin()
+        try:
+            with ending(self._reach(side, spot.stops, deadline)) as subject:
+                frame = self._innermost_frame(side, spot, subject, deadline)
+                was, address = read_value(subject, spot)
+                return self._describe(subject, frame, was, address, spot.type)
+        except (NotReached, ProcessGone):
+            return None
+
+    def _innermost_frame(self, side: Side, spot: Spot, subject: Subject, deadline: float) -> VisitedFrame | None:
+        """gdb, which ends what it looks at, is shown another copy, once for each function."""
+        chain, sp = self._chain(subject), subject.registers().rsp
+        frames = self._layouts.frames(chain, sp)
+        if frames is None and self._layouts.unknown(chain):
+            with ending(self._reach(side, spot.stops, deadline)) as other:
+                frames = self._ask_gdb(other, chain)
+        return frames[0] if frames else None
+
+    def _describe(
+        self, subject: Subject, frame: VisitedFrame | None, was: bytes, address: int, kind: int | None
+    ) -> Sighting:
+        scope = Scope(self.program.types, subject.read)
+        if frame is not None:
+            scope.add(frame.variables)
+        for entry in self.program.globals:
+            scope.add_global(entry["name"], subject.base + entry["address"], entry["type"])
+        leaf = scope.locate(address, len(was)) if address else None
+        kind = leaf.type if leaf is not None else kind
+        return Sighting(was, leaf.name if leaf is not None else None, kind, scope.likes(was, kind, address))
+
+    def interventions(self, side: Side, interventions: Sequence[Intervention], limits: Limits) -> list[Observation]:
+        """What each of them, alone, makes of the run."""
+        return self._fly(side, [Job(i.spot.stops, i, limits) for i in interventions])
