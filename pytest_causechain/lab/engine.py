@@ -30,6 +30,7 @@ class Open:
     failing: Command
     deadline: float
     kind: str | None = None
+    others: tuple[Command, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     pair = (message.passing, message.failing, message.deadline)
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
         return GdbLab(*pair)
-    return InterveningLab(*pair, use_copies=message.kind != "rerun")
+    return InterveningLab(*pair, message.kind != "rerun", message.others)
 
 
 def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:

@@ -9,21 +9,32 @@ from functools import partial
 from pytest_causechain.debugger.program import Signature
 from pytest_causechain.debugger.scope import Scope
 from pytest_causechain.debugger.visit import VisitedFrame
-from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.laboratory import Side, name_other
 from pytest_causechain.lab.ptrace_lab import Job, Limits, PtraceLab, ending
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, SeenValues, Sighting, Spot
+from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.process.alteration import read_value
 from pytest_causechain.process.effects import Effect, Effects
-from pytest_causechain.process.subject import Subject, launch
+from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.tracee import NotReached, ProcessGone
+from pytest_causechain.process.variants import Variant
 from pytest_causechain.process.watching import watch
 
 
 class InterveningLab(PtraceLab):
-    def __init__(self, passing: Command, failing: Command, deadline: float, use_copies: bool = True) -> None:
+    """Knows of `others`, further runs of the program, too."""
+
+    def __init__(
+        self,
+        passing: Command,
+        failing: Command,
+        deadline: float,
+        use_copies: bool = True,
+        others: Sequence[Command] = (),
+    ) -> None:
         super().__init__(passing, failing, deadline, use_copies)
+        self._commands |= {name_other(number): command for number, command in enumerate(others)}
         # Before gdb has seen any process, which would move the addresses.
         entries = [function.address for function in self.program.functions]
         known = len(self.program.types)
@@ -38,21 +49,24 @@ class InterveningLab(PtraceLab):
         """Of the program's own functions, by address."""
         return self._signatures
 
-    def effects(self, functions: Sequence[int]) -> list[Effect]:
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant]]:
         """Of the code of some functions, given by their addresses."""
         found: list[Effect] = []
+        variants: list[Variant] = []
         with ending(self._start("failing", self._begin())) as subject:
             for address in functions:
                 function = self.program.function_at(address)
                 assert function is not None
                 code = subject.read(subject.base + function.address, function.end - function.address)
-                found += Effects(function.address, code, self._rows).find()
-        return found
+                effects = Effects(function.address, code, self._rows)
+                found += effects.find()
+                variants += effects.variants()
+        return found, variants
 
-    def cover(self, command: Command, addresses: Collection[int]) -> frozenset[int]:
+    def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
         """Those of the addresses that a run executes."""
         deadline = self._begin()
-        with ending(launch(command, self.program.relocated, deadline)) as subject:
+        with ending(self._start(side, deadline)) as subject:
             return frozenset(watch(subject, addresses, 1, deadline))
 
     def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
@@ -61,7 +75,7 @@ class InterveningLab(PtraceLab):
         with ending(self._start("failing", deadline)) as subject:
             return dict(watch(subject, addresses, most, deadline))
 
-    def values(self, command: Command, effects: Sequence[Effect], most: int) -> SeenValues:
+    def values(self, side: Side, effects: Sequence[Effect], most: int) -> SeenValues:
         """The first few values that a run stores, passes or returns at each address, by register."""
         by_address: dict[int, list[Effect]] = defaultdict(list)
         for effect in effects:
@@ -74,7 +88,7 @@ class InterveningLab(PtraceLab):
                 seen[address, effect.register][read_value(subject, spot)[0]] = None
 
         deadline = self._begin()
-        with ending(launch(command, self.program.relocated, deadline)) as subject:
+        with ending(self._start(side, deadline)) as subject:
             watch(subject, list(by_address), most, deadline, partial(look, subject))
         return {key: tuple(values) for key, values in seen.items()}
 
@@ -113,6 +127,15 @@ class InterveningLab(PtraceLab):
         kind = leaf.type if leaf is not None else kind
         return Sighting(was, leaf.name if leaf is not None else None, kind, scope.likes(was, kind, address))
 
-    def interventions(self, side: Side, interventions: Sequence[Intervention], limits: Limits) -> list[Observation]:
+    def interventions(
+        self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
+    ) -> list[Observation]:
         """What each of them, alone, makes of the run."""
-        return self._fly(side, [Job(i.spot.stops, i, limits) for i in interventions])
+        return self._fly(side, [make_job(intervention, limits) for intervention in interventions])
+
+
+def make_job(intervention: Intervention | Patch, limits: Limits) -> Job:
+    if isinstance(intervention, Patch):
+        return Job((), intervention, limits)
+    # A branch has only one other way, a value has many others.
+    return Job(intervention.spot.stops, intervention, limits, intervention.spot.kind != "branch")

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
@@ -16,7 +16,15 @@ from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.closing import Closing
 
-Side = Literal["passing", "failing"]
+# "passing" or "failing"; a lab may know of further runs by other names.
+Side = str
+
+
+def name_other(number: int) -> Side:
+    """Of the further runs."""
+    return f"other {number}"
+
+
 # For one run, until the original ones have been timed.
 FIRST_RUN_SECONDS = 20.0
 

@@ -22,7 +22,7 @@ from pytest_causechain.debugger.program import ProgramMap, describe_program
 from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention
+from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
@@ -177,9 +177,10 @@ class PtraceLab(Lab):
             raise addresses_vary(command.program.path)
         return None
 
-    def _reach(self, side: Side, stops: Sequence[Stop], deadline: float) -> Subject:
-        """A run that stands at the stops: a copy of one that does, where that is possible."""
-        template = self._template(side, tuple(stops), deadline) if stops and self.name == "fork" else None
+    def _reach(self, side: Side, stops: Sequence[Stop], deadline: float, keep: bool = True) -> Subject:
+        """A run that stands at the stops: a copy of one that does, where that is possible. `keep` that one: there
+        will be more copies."""
+        template = self._template(side, tuple(stops), deadline) if stops and keep and self.name == "fork" else None
         if template is not None:
             return template.copy()
         subject = self._start(side, deadline)
@@ -223,7 +224,7 @@ class PtraceLab(Lab):
     def _take_off(self, side: Side, number: int, job: Job) -> _Flight:
         deadline = self._begin()
         try:
-            subject = self._reach(side, job.stops, deadline)
+            subject = self._reach(side, job.stops, deadline, job.is_one_of_many)
         except NotReached:
             job = replace(job, stops=(), alteration=NOTHING)
             subject = self._start(side, deadline)
@@ -293,8 +294,10 @@ class PtraceLab(Lab):
 
     # Altering and looking
 
-    def _apply(self, subject: Subject, alteration: Transfer | Intervention) -> None:
-        if isinstance(alteration, Intervention):
+    def _apply(self, subject: Subject, alteration: Transfer | Intervention | Patch) -> None:
+        if isinstance(alteration, Patch):
+            subject.write(subject.base + alteration.address, alteration.code)
+        elif isinstance(alteration, Intervention):
             alter(subject, alteration)
         else:
             self._transfer(subject, alteration)
@@ -428,8 +431,10 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Job:
     stops: Sequence[Stop]
-    alteration: Transfer | Intervention
+    alteration: Transfer | Intervention | Patch
     limits: Limits | None = None
+    # Whether others begin at the same stops.
+    is_one_of_many: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,13 +13,14 @@ from pytest_causechain.lab.engine import Answer, Call, Open
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.lab.ptrace_lab import Limits
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, SeenValues, Sighting, Spot
+from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 from pytest_causechain.process.effects import Effect
+from pytest_causechain.process.variants import Variant
 
 # Beyond the user's time limit: for what has begun to come to its end.
 GRACE_SECONDS = 10.0
@@ -31,12 +32,19 @@ class _Trouble(Exception):
 
 
 class RemoteLab(Lab):
-    """`kind` forces a lab: "fork", "rerun" or "gdb"."""
+    """`kind` forces a lab: "fork", "rerun" or "gdb". `others` are further runs, known by `name_other`."""
 
-    def __init__(self, passing: Command, failing: Command, deadline: float, kind: str | None = None) -> None:
+    def __init__(
+        self,
+        passing: Command,
+        failing: Command,
+        deadline: float,
+        kind: str | None = None,
+        others: Sequence[Command] = (),
+    ) -> None:
         self.deadline = deadline
         self.name = kind or ""
-        self._opening = Open(passing, failing, deadline, kind)
+        self._opening = Open(passing, failing, deadline, kind, tuple(others))
         self._run_seconds = FIRST_RUN_SECONDS
         self._companion: Companion | None = None
         self.program: ProgramMap
@@ -89,27 +97,29 @@ class RemoteLab(Lab):
         signatures: dict[int, Signature] = self._call(Call("signatures"))
         return signatures
 
-    def effects(self, functions: Sequence[int]) -> list[Effect]:
-        effects: list[Effect] = self._call(Call("effects", (tuple(functions),)))
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant]]:
+        effects: tuple[list[Effect], list[Variant]] = self._call(Call("effects", (tuple(functions),)))
         return effects
 
-    def cover(self, command: Command, addresses: Collection[int]) -> frozenset[int]:
-        covered: frozenset[int] = self._call(Call("cover", (command, tuple(addresses))))
+    def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
+        covered: frozenset[int] = self._call(Call("cover", (side, tuple(addresses))))
         return covered
 
     def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
         counts: dict[int, int] = self._call(Call("count", (tuple(addresses), most)))
         return counts
 
-    def values(self, command: Command, effects: Sequence[Effect], most: int) -> SeenValues:
-        values: SeenValues = self._call(Call("values", (command, tuple(effects), most)))
+    def values(self, side: Side, effects: Sequence[Effect], most: int) -> SeenValues:
+        values: SeenValues = self._call(Call("values", (side, tuple(effects), most)))
         return values
 
     def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
         sights: list[Sighting | None] = self._call(Call("sights", (side, tuple(spots))))
         return sights
 
-    def interventions(self, side: Side, interventions: Sequence[Intervention], limits: Limits) -> list[Observation]:
+    def interventions(
+        self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
+    ) -> list[Observation]:
         observed: list[Observation] = self._call(Call("interventions", (side, tuple(interventions), limits)))
         return observed
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pytest_causechain.model.command import Program
+from pytest_causechain.model.intervention import Kind
 from pytest_causechain.model.observation import Frame
 
 
@@ -134,6 +135,22 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """One intervention after which the failing test passes. `visit` counts the executions of this place; 0: at each
+    of them. `callee` is the function that an argument is passed to."""
+
+    kind: Kind
+    file: str
+    line: int
+    function: str
+    visit: int
+    variable: str | None
+    was: str
+    with_: str
+    callee: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """How the failing run ended, in words."""
 
@@ -191,7 +208,7 @@ class Chain:
     transitions: tuple[Transition, ...] = ()
     peer: Peer | None = None
     alternatives: tuple[str, ...] = ()
-    repairs: tuple[str, ...] = ()
+    repairs: tuple[Repair, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     failure: Failure | None = None
     statistics: Statistics = field(default_factory=Statistics)

@@ -34,6 +34,14 @@ class Intervention:
 
 
 @dataclass(frozen=True, slots=True)
+class Patch:
+    """Other code for an instruction, throughout the run."""
+
+    address: int
+    code: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Like:
     """Another value of the same type that was in scope."""
 

@@ -30,6 +30,7 @@ from iced_x86 import (
 from pytest_causechain.model.intervention import Kind
 from pytest_causechain.process.linux import REGISTERS, Registers
 from pytest_causechain.process.stubs import branch_targets, overwritten
+from pytest_causechain.process.variants import Variant, find_variants
 
 WRITES = {OpAccess.WRITE, OpAccess.READ_WRITE}
 CALLS = {FlowControl.CALL, FlowControl.INDIRECT_CALL}
@@ -51,30 +52,6 @@ ARGUMENTS = {
 NAMES = {getattr(Register, name.upper()): name for name in REGISTERS.split() if hasattr(Register, name.upper())}
 SEGMENTS = (Register.FS, Register.GS)
 SCALAR_SIZES = (1, 2, 4, 8)
-# The condition that differs only in where equal values go.
-EQUAL_OTHERWISE = {
-    ConditionCode.L: ConditionCode.LE,
-    ConditionCode.LE: ConditionCode.L,
-    ConditionCode.G: ConditionCode.GE,
-    ConditionCode.GE: ConditionCode.G,
-    ConditionCode.B: ConditionCode.BE,
-    ConditionCode.BE: ConditionCode.B,
-    ConditionCode.A: ConditionCode.AE,
-    ConditionCode.AE: ConditionCode.A,
-}
-# The low four bits of a conditional jump's opcode.
-CONDITION_BITS = {
-    ConditionCode.B: 0x2,
-    ConditionCode.AE: 0x3,
-    ConditionCode.E: 0x4,
-    ConditionCode.NE: 0x5,
-    ConditionCode.BE: 0x6,
-    ConditionCode.A: 0x7,
-    ConditionCode.L: 0xC,
-    ConditionCode.GE: 0xD,
-    ConditionCode.LE: 0xE,
-    ConditionCode.G: 0xF,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +112,19 @@ class Effects:
                 return address
         return None
 
+    def variants(self) -> list[Variant]:
+        """Of all instructions."""
+        found: list[Variant] = []
+        for instruction in self._instructions:
+            at = instruction.ip - self._begin
+            found += find_variants(
+                instruction, self._code[at : at + instruction.len], self._block(instruction.ip).watch
+            )
+        return found
+
+    def _block(self, address: int) -> Block:
+        return self.blocks[bisect_right(self._starts, address) - 1]
+
     def find(self) -> list[Effect]:
         found: list[Effect] = []
         for number, instruction in enumerate(self._instructions):
@@ -146,7 +136,7 @@ class Effects:
 
     def _watch(self, address: int) -> int | None:
         """Only where it comes first: from there the way leads on to the address."""
-        watch = self.blocks[bisect_right(self._starts, address) - 1].watch
+        watch = self._block(address).watch
         return watch if watch is not None and watch <= address else None
 
     def _branch(self, instruction: Instruction) -> Iterator[Effect]:
@@ -267,23 +257,3 @@ def is_taken(condition: Any, flags: int) -> bool:
     positive = (overflow, carry, zero, carry or zero, sign, parity, sign != overflow, zero or sign != overflow)
     number = condition - ConditionCode.O
     return positive[number // 2] != bool(number % 2)
-
-
-def equal_otherwise(code: bytes, address: int) -> bytes | None:
-    """A conditional jump's code with equal values going the other way; None for a condition that has no such twin."""
-    instruction = Decoder(64, code, ip=address).decode()
-    other = EQUAL_OTHERWISE.get(instruction.condition_code)
-    return None if other is None else _with_condition(code[: instruction.len], CONDITION_BITS[other])
-
-
-def inverted(code: bytes, address: int) -> bytes:
-    """A conditional jump's code with all its executions going the other way."""
-    length = Decoder(64, code, ip=address).decode().len
-    at = 1 if code[0] == 0x0F else 0
-    return _with_condition(code[:length], code[at] & 0xF ^ 1)
-
-
-def _with_condition(code: bytes, bits: int) -> bytes:
-    """0x70 + condition with a short distance, 0x0f 0x80 + condition with a long one."""
-    at = 1 if code[0] == 0x0F else 0
-    return code[:at] + bytes([code[at] & 0xF0 | bits]) + code[at + 1 :]
