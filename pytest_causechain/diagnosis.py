@@ -14,6 +14,7 @@ from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
@@ -30,7 +31,8 @@ PATIENCE, LEAST_SECONDS = 10, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two runs to be compared, with the tests they belong to and how the neighbour was chosen."""
+    """The two runs to be compared, with the tests they belong to and how the neighbour was chosen. With a `repair`
+    the passing one is the twin: the failing one with it."""
 
     passing: Command
     failing: Command
@@ -38,6 +40,11 @@ class Pair:
     failing_test: str = "failing"
     distance: float | None = None
     why: str | None = None
+    repair: Intervention | Patch | None = None
+
+    @property
+    def peer(self) -> Peer:
+        return Peer("neighbour" if self.repair is None else "twin", self.passing_test)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -92,9 +99,7 @@ class _Diagnosis:
         self.begin = time.monotonic()
         self.deadline = self.begin + settings.timeout_seconds
         self.trace_seconds = 0.0
-        self.known = Chain(
-            pair.failing_test, "none", program=pair.failing.program, peer=Peer("neighbour", pair.passing_test)
-        )
+        self.known = Chain(pair.failing_test, "none", program=pair.failing.program, peer=pair.peer)
         self.lab: RemoteLab | None = None
         self.timeline: Timeline | None = None
         self.inquiry: Inquiry | None = None
@@ -103,7 +108,7 @@ class _Diagnosis:
 
     def run(self) -> None:
         self.progress("preparing the laboratory")
-        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline) as lab:
+        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline, repair=self.pair.repair) as lab:
             self.lab = lab
             oracle = self.repeat_runs(lab)
             self.progress("tracing both runs")

@@ -14,6 +14,7 @@ from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.subject import CannotStart
 
@@ -31,6 +32,7 @@ class Open:
     deadline: float
     kind: str | None = None
     others: tuple[Command, ...] = ()
+    repair: Intervention | Patch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     pair = (message.passing, message.failing, message.deadline)
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
         return GdbLab(*pair)
-    return InterveningLab(*pair, message.kind != "rerun", message.others)
+    return InterveningLab(*pair, message.kind != "rerun", message.others, message.repair)
 
 
 def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:

@@ -14,7 +14,7 @@ from pytest_causechain.lab.ptrace_lab import Job, Limits, PtraceLab, ending
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.process.alteration import read_value
+from pytest_causechain.process.alteration import pass_by, read_value
 from pytest_causechain.process.effects import Effect, Effects
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.tracee import NotReached, ProcessGone
@@ -23,7 +23,8 @@ from pytest_causechain.process.watching import watch
 
 
 class InterveningLab(PtraceLab):
-    """Knows of `others`, further runs of the program, too."""
+    """Knows of `others`, further runs of the program, too. With a `repair`, the passing run is the failing one with
+    this repair, and both begin where it is made: before that they are the same."""
 
     def __init__(
         self,
@@ -32,7 +33,9 @@ class InterveningLab(PtraceLab):
         deadline: float,
         use_copies: bool = True,
         others: Sequence[Command] = (),
+        repair: Intervention | Patch | None = None,
     ) -> None:
+        self._repair = repair
         super().__init__(passing, failing, deadline, use_copies)
         self._commands |= {name_other(number): command for number, command in enumerate(others)}
         # Before gdb has seen any process, which would move the addresses.
@@ -44,6 +47,20 @@ class InterveningLab(PtraceLab):
             int(entry): Signature(tuple((name, kind) for name, kind in told["parameters"]), told["returns"])
             for entry, told in answer["signatures"].items()
         }
+
+    def _launch(self, side: Side, deadline: float) -> Subject:
+        subject = super()._launch(side, deadline)
+        try:
+            if isinstance(self._repair, Intervention):
+                self._run_to(subject, self._repair.spot.stops, deadline)
+            if self._repair is not None and side == "passing":
+                self._apply(subject, self._repair)
+            elif isinstance(self._repair, Intervention):
+                pass_by(subject, self._repair.spot)
+        except BaseException:
+            subject.kill()
+            raise
+        return subject
 
     def signatures(self) -> dict[int, Signature]:
         """Of the program's own functions, by address."""

@@ -74,6 +74,7 @@ class Lab(Closing):
     program: ProgramMap
     recordable: int
     run_seconds: float
+    begins_inside: bool = False
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
         """Run to the stops, apply the transfer, resume, observe."""

@@ -161,11 +161,15 @@ class PtraceLab(Lab):
         if side not in self._roots:
             self._roots[side] = self._make_root(side, deadline)
         root = self._roots[side]
-        return root.copy() if root is not None else launch(self._commands[side], self.program.relocated, deadline)
+        return root.copy() if root is not None else self._launch(side, deadline)
+
+    def _launch(self, side: Side, deadline: float) -> Subject:
+        """The program where its runs begin."""
+        return launch(self._commands[side], self.program.relocated, deadline)
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:
         command = self._commands[side]
-        subject = launch(command, self.program.relocated, deadline)
+        subject = self._launch(side, deadline)
         try:
             return Template(subject)
         except CannotCopy:

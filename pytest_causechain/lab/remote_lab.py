@@ -32,7 +32,8 @@ class _Trouble(Exception):
 
 
 class RemoteLab(Lab):
-    """`kind` forces a lab: "fork", "rerun" or "gdb". `others` are further runs, known by `name_other`."""
+    """`kind` forces a lab: "fork", "rerun" or "gdb". `others` are further runs, known by `name_other`. With a
+    `repair` the passing run is the twin of the failing one."""
 
     def __init__(
         self,
@@ -41,10 +42,13 @@ class RemoteLab(Lab):
         deadline: float,
         kind: str | None = None,
         others: Sequence[Command] = (),
+        repair: Intervention | Patch | None = None,
     ) -> None:
         self.deadline = deadline
         self.name = kind or ""
-        self._opening = Open(passing, failing, deadline, kind, tuple(others))
+        # Whether calls are on the stack where the runs begin.
+        self.begins_inside = isinstance(repair, Intervention)
+        self._opening = Open(passing, failing, deadline, kind, tuple(others), repair)
         self._run_seconds = FIRST_RUN_SECONDS
         self._companion: Companion | None = None
         self.program: ProgramMap

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_causechain.lab.laboratory import Event, Lab
-from pytest_causechain.model.moment import Moment, Stop
+from pytest_causechain.model.moment import Moment, Position, Stop
 from pytest_causechain.moments.alignment import align_trees
 from pytest_causechain.moments.calls import Calls, Section
 from pytest_causechain.moments.tree import Invocation, Line
@@ -32,7 +32,7 @@ class Timeline:
         self.calls = tuple(
             self._call(ours, theirs)
             for ours, theirs in pairs
-            if isinstance(ours, Invocation) and isinstance(theirs, Invocation)
+            if isinstance(ours, Invocation) and isinstance(theirs, Invocation) and theirs.event >= 0
         )
         self.complete = self._passing.complete and self._failing.complete
         # Whether there were more calls than can be recorded, rather than a run without end.
@@ -41,6 +41,8 @@ class Timeline:
     def _call(self, ours: Invocation, theirs: Invocation) -> Moment:
         program = self._lab.program
         body = Stop(program.function_at(theirs.function).body, 1)  # type: ignore[union-attr]
+        if self._failing.is_opening(theirs.event):
+            return self._beginning(theirs)
         stop = self._failing.stop(theirs.event)
         return Moment(
             position=program.position(theirs.function),
@@ -53,6 +55,14 @@ class Timeline:
             passing=(self._passing.stop(ours.event), body),
             failing=(stop, body),
         )
+
+    def _beginning(self, invocation: Invocation) -> Moment:
+        """Where both runs begin inside of a call."""
+        visit = self._lab.visit("failing", ())
+        position = self._lab.program.position(invocation.function)
+        if visit is not None and visit.frames[0].file is not None:
+            position = Position(position.function, visit.frames[0].file, visit.frames[0].line)
+        return Moment(position, self._backtrace(invocation), 0, 0, 0, 0, 1, (), ())
 
     def _backtrace(self, invocation: Invocation) -> tuple[str, ...]:
         return tuple(self._lab.program.position(i.function).function for i in reversed(invocation.path()))
@@ -74,7 +84,8 @@ class Timeline:
             if not isinstance(ours, Line) or not isinstance(theirs, Line):
                 continue
             holder = holders[theirs.event]
-            if is_first_statement(holder, theirs):
+            is_begun = holder.event < 0 and self._failing.is_opening(failing.first)
+            if is_first_statement(holder, theirs) and not is_begun:
                 continue  # the call itself is that moment
             here, there = times[0][ours.event], times[1][theirs.event]
             yield Moment(
@@ -85,8 +96,8 @@ class Timeline:
                 passing_event=here.event,
                 passing_step=here.step,
                 visit=there.visit,
-                passing=(self._passing.stop(here.event), Stop(ours.address, here.visit)),
-                failing=(self._failing.stop(there.event), Stop(theirs.address, there.visit)),
+                passing=(*self._passing.stops(here.event), Stop(ours.address, here.visit)),
+                failing=(*self._failing.stops(there.event), Stop(theirs.address, there.visit)),
             )
 
     @property
@@ -95,7 +106,7 @@ class Timeline:
 
     def called_at(self, moment: Moment) -> str | None:
         """The function that the failing run's statement at this moment calls first, where that was traced."""
-        if moment.is_entry:
+        if moment.step == 0:
             return None
         for (_, last), window in self._windows.items():
             section = window.failing
@@ -114,13 +125,13 @@ class Timeline:
     def route(self, earlier: Moment, later: Moment) -> tuple[Stop, ...] | None:
         """The stops that lead from one moment to a later one as the failing run goes; None when unknown."""
         if later.event != earlier.event:
-            return (self._failing.stop(later.event, earlier.event), later.failing[1])
+            return (self._failing.stop(later.event, earlier.event), later.failing[-1])
         for window in self._windows.values():
             section = window.failing
             if section.covers(later.event) and section.index(later.event, later.step) < len(section.events):
                 begin = section.index(earlier.event, earlier.step) + 1
                 between = section.events[begin : section.index(later.event, later.step) + 1]
-                address = later.failing[1].address
+                address = later.failing[-1].address
                 return (Stop(address, sum(event.address == address for event in between)),)
         return None
 
