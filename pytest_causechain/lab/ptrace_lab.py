@@ -227,6 +227,8 @@ class PtraceLab(Lab):
 
     def _take_off(self, side: Side, number: int, job: Job) -> _Flight:
         deadline = self._begin()
+        if job.limits is not None:
+            deadline = min(deadline, time.monotonic() + job.limits.seconds)
         try:
             subject = self._reach(side, job.stops, deadline, job.is_one_of_many)
         except NotReached:
@@ -429,6 +431,7 @@ class Limits:
     """For one of very many experiments: those that get out of hand end soon, and nobody looks where they were."""
 
     cpu_seconds: float
+    seconds: float
     output_bytes: int
 
 

@@ -166,6 +166,18 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """The chain against another peer; `reason` tells why there is none, or no whole one."""
+
+    peer: Peer
+    passing: Party | None = None
+    oracle: Rule | None = None
+    chain: tuple[Link, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Moments:
     """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check."""
 
@@ -191,6 +203,8 @@ class Statistics:
     seconds: Seconds = Seconds()
     workers: int = 1
     lab: str = ""
+    # Runs with one thing done otherwise, in search of repairs.
+    interventions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +221,7 @@ class Chain:
     chain: tuple[Link, ...] = ()
     transitions: tuple[Transition, ...] = ()
     peer: Peer | None = None
-    alternatives: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     repairs: tuple[Repair, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     failure: Failure | None = None

@@ -19,7 +19,7 @@ from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.refusal import BudgetUsedUp
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.judging import Ask, Judge, what_it_showed
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
@@ -36,8 +36,10 @@ WATCHED_VISITS = 4
 # Of the time for the search, for learning about the other runs.
 COVERING_SHARE = 0.25
 # An altered run may take longer and write more than the others, but not without end.
-PATIENCE, LEAST_CPU_SECONDS, FIRST_CPU_SECONDS = 10, 0.05, 0.5
-LEAST_RUN_SECONDS = 2.0
+PATIENCE, FIRST_SECONDS = 10, 0.05
+LEAST_CPU_SECONDS, LEAST_SECONDS, LEAST_RUN_SECONDS = 0.05, 0.5, 2.0
+# The failing run and some passing ones are made this often before anything is concluded from them.
+REPETITIONS = 3
 OUTPUT_FACTOR, LEAST_OUTPUT = 8, 1 << 16
 # Counted as a condition or a constant of the source, not as a value of one execution.
 VARIANT_TEXTS = {
@@ -80,6 +82,8 @@ class Findings:
     """All that was learned from one failing test."""
 
     found: list[Found] = field(default_factory=list)
+    # The lines that the failing run executes, with their functions.
+    executed: dict[Line, str] = field(default_factory=dict)
     spectrum: Spectrum = field(default_factory=Spectrum)
     experiments: int = 0
     seconds: float = 0.0
@@ -125,10 +129,15 @@ class RepairSearch:
     def run(self) -> None:
         self._progress("looking at what the tests execute")
         self._cover_others()
-        failing = self._lab.experiment("failing")
+        failing, *again = [self._lab.experiment("failing") for _ in range(REPETITIONS)]
         self._judge = Judge(failing, self._ask)
-        self._limits = Limits(self._cpu_seconds, max(LEAST_OUTPUT, OUTPUT_FACTOR * len(failing.stdout)))
+        if any(self._judge(run) != "no" for run in again):
+            raise Refusal("the failing run does not fail each time: make it independent of time and chance first.")
+        output_bytes = max(LEAST_OUTPUT, OUTPUT_FACTOR * len(failing.stdout))
+        self._limits = Limits(self._seconds, max(LEAST_SECONDS, self._seconds), output_bytes)
         executed = self._cover("failing")
+        for position in map(self._lab.program.position, sorted(executed)):
+            self._findings.executed[position.file, position.line] = position.function
         self._findings.spectrum.failing.append(self._covered["failing"])
         self._places = Places(self._lab, executed)
         self._seen = self._watch_values()
@@ -145,13 +154,15 @@ class RepairSearch:
         for side in (*self._passing, *self._also_failing):
             if time.monotonic() >= end:
                 break
-            begin = time.monotonic()
             self._cover(side)
-            seconds.append(time.monotonic() - begin)
+            if side in self._passing[:REPETITIONS]:
+                begin = time.monotonic()
+                self._natural[side] = self._lab.experiment(side)
+                seconds.append(time.monotonic() - begin)
             runs = spectrum.passing if side in self._passing else spectrum.failing
             runs.append(self._covered[side])
-        usual = statistics.median(seconds) if seconds else FIRST_CPU_SECONDS
-        self._cpu_seconds = max(LEAST_CPU_SECONDS, PATIENCE * usual if seconds else FIRST_CPU_SECONDS)
+        usual = statistics.median(seconds) if seconds else FIRST_SECONDS
+        self._seconds = max(LEAST_CPU_SECONDS, PATIENCE * usual)
         self._lab.run_seconds = max(LEAST_RUN_SECONDS, PATIENCE * usual)
 
     def _cover(self, side: Side) -> frozenset[int]:

@@ -24,6 +24,10 @@ class Spectrum:
         failing, passing = self.counts(line)
         return failing - passing / (len(self.passing) + 1)
 
+    def tells(self, line: Line) -> bool:
+        """Whether the tests differ in executing it."""
+        return self.counts(line)[1] < len(self.passing)
+
     def tell(self, line: Line) -> str:
         failing, passing = self.counts(line)
         return (

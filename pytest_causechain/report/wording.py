@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Literal
 
-from pytest_causechain.model.chain import Cause, Party
+from pytest_causechain.model.chain import Cause, Party, Repair
 
 # Two values of this length and their variable still fit into two lines of the report's text column.
 VALUE_LIMIT = 32
@@ -127,6 +127,30 @@ def _join(named: Sequence[str], count: int) -> str:
     if count > len(named):
         return f"{', '.join(named)} and {count - len(named)} more"
     return " and ".join(named)
+
+
+def describe_repair(repair: Repair) -> str:
+    """What was done otherwise: "with size = 2 instead of 3 passed to shell_sort"."""
+    was, then = shorten(printable(repair.was), VALUE_LIMIT), shorten(printable(repair.with_), VALUE_LIMIT)
+    variable = shorten(printable(repair.variable), NAME_LIMIT) if repair.variable is not None else None
+    match repair.kind, variable:
+        case "branch", _ if repair.visit:
+            return f"with the {count_visit(repair.visit)} branch taken the other way"
+        case "branch", _:
+            return f"with {then} in the condition" if "equal" in then else f"with the condition {then}"
+        case "return", _:
+            return f"with {then} returned instead of {was}"
+        case "argument", _:
+            callee = f" passed to {shorten(printable(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
+            return f"with {variable} = {then} instead of {was}{callee}"
+        case _, None:
+            return f"with {then} instead of {was}" + (" stored" if repair.visit else "")
+        case _:
+            return f"with {variable} = {then} instead of {was}"
+
+
+def count_visit(visit: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(visit, f"{visit}th")
 
 
 def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4) -> str:
