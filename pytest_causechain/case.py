@@ -175,13 +175,13 @@ def make_alternative(chain: Chain) -> Alternative:
     return Alternative(chain.peer, chain.passing, chain.oracle, chain.chain, chain.transitions, chain.reason)
 
 
-def learn_exact(ask: Callable[[Observation], Verdict], _twin: Observation, failing: Observation) -> Oracle:
+def learn_exact(ask: Callable[[Observation], Verdict], twin: Observation, failing: Observation) -> Oracle:
     """Between a run and its twin; one that was ended by us has not passed, whatever it printed."""
 
     def passes(observation: Observation) -> bool:
         return observation.ending != "timeout" and ask(observation).outcome == "passed"
 
-    return ExactOracle(failing, passes)
+    return ExactOracle(twin, failing, passes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class Suspect:
 @dataclass(frozen=True, slots=True)
 class Repair:
     """One intervention after which the failing test passes. `visit` counts the executions of this place; 0: at each
-    of them. `callee` is the function that an argument is passed to."""
+    of them. `callee` is the function that an argument is passed to. `stops` and `commands` repeat it in gdb."""
 
     kind: Kind
     file: str
@@ -148,6 +148,8 @@ class Repair:
     was: str
     with_: str
     callee: str | None = None
+    stops: tuple[Breakpoint, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,19 @@ from pytest_causechain.model.observation import Observation, Outcome
 class ExactOracle:
     """FAIL: the run shows what the failing one showed. PASS: the test passes."""
 
+    twin: Observation
     failing: Observation
     passes: Callable[[Observation], bool]
 
     @property
     def rule(self) -> Rule:
-        return Rule("output", "it ends and prints as the failing run did; it passes when the test does")
+        if self.failing.ending == "timeout":
+            return Rule("hang", "it has not ended when its time is up")
+        if self.failing.ending == "signal":
+            return Rule("crash", "it is killed by the same signal and prints the same as the failing run")
+        if (self.twin.stdout, self.twin.stderr) == (self.failing.stdout, self.failing.stderr):
+            return Rule("exit", f"it exits with status {self.failing.code} ({self.twin.code} in its twin)")
+        return Rule("output", "it prints exactly what the failing run printed")
 
     def judge(self, observation: Observation) -> Outcome:
         if self._is_as_failing(observation):

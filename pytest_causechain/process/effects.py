@@ -5,6 +5,7 @@ Meant for unoptimised code, where each assignment is a store, each condition a j
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ class Effect:
     executed as often whose executions are cheap to count (None: only its own, slowly).
 
     `size` in bytes is 0 where only the value itself can tell; `register` holds what is passed or returned, `callee`
-    is the function it is passed to (0 where that is not known)."""
+    is the function it is passed to (0 where that is not known). `operand` tells gdb where a value is stored; `length`
+    and `target` are those of a branch."""
 
     kind: Kind
     address: int
@@ -70,6 +72,9 @@ class Effect:
     register: str = ""
     callee: int = 0
     is_float: bool = False
+    operand: str = ""
+    length: int = 0
+    target: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +146,16 @@ class Effects:
 
     def _branch(self, instruction: Instruction) -> Iterator[Effect]:
         if instruction.flow_control == FlowControl.CONDITIONAL_BRANCH:
-            yield Effect("branch", instruction.ip, instruction.ip, self._watch(instruction.ip))
+            ip, target = instruction.ip, instruction.near_branch_target
+            yield Effect("branch", ip, ip, self._watch(ip), length=instruction.len, target=target)
 
     def _store(self, instruction: Instruction) -> Iterator[Effect]:
         if not is_store(instruction, self._info):
             return
         size = MemorySizeExt.size(instruction.memory_size)
         is_float = is_vector(instruction.op1_register) if instruction.op_count > 1 else False
-        watch = self._watch(instruction.ip)
-        yield Effect("value", instruction.ip, instruction.ip, watch, size, is_float=is_float)
+        ip, operand = instruction.ip, write_operand(instruction)
+        yield Effect("value", ip, ip, self._watch(ip), size, is_float=is_float, operand=operand)
 
     def _arguments(self, number: int) -> Iterator[Effect]:
         """The registers set since the call before, as far as the code leads straight to this one."""
@@ -243,6 +249,18 @@ def operand_address(instruction: Instruction, registers: Registers) -> int:
         if register != Register.NONE:
             address += getattr(registers, NAMES[RegisterExt.full_register(register)]) * scale
     return int(address) & (1 << 64) - 1
+
+
+def write_operand(instruction: Instruction) -> str:
+    """The same as an expression of gdb, before the instruction is executed."""
+    if instruction.is_ip_rel_memory_operand:
+        return f"$rip + {instruction.ip_rel_memory_address - instruction.ip}"
+    displacement = ctypes.c_int64(instruction.memory_displacement).value
+    terms = [str(displacement)]
+    for register, scale in ((instruction.memory_base, 1), (instruction.memory_index, instruction.memory_index_scale)):
+        if register != Register.NONE:
+            terms.append(f"${NAMES[RegisterExt.full_register(register)]} * {scale}")
+    return " + ".join(terms)
 
 
 def other_way(instruction: Instruction, flags: int) -> int:

@@ -17,12 +17,13 @@ from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT, Limits
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting
+from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.judging import Ask, Judge, what_it_showed
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
+from pytest_causechain.repairs.scripts import make_breakpoint, script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line, Spectrum
 from pytest_causechain.repairs.values import classify, guess_values, show
 
@@ -200,8 +201,9 @@ class RepairSearch:
     def _flips(self, places: Iterable[Place], first: int, last: int) -> Iterator[Attempt]:
         for place in places:
             for visit in spread(place.visits, BRANCH_VISITS)[first:last]:
-                repair = self._describe(place, visit, None, "this way", "the other way")
-                yield self._attempt(place, visit, Intervention(place.spot(visit)), repair)
+                intervention = Intervention(place.spot(visit))
+                repair = self._describe(place, visit, intervention, None, "this way", "the other way")
+                yield self._attempt(place, visit, intervention, repair)
 
     def _replacements(self, places: Iterable[Place], first: int, last: int) -> Iterator[list[Attempt]]:
         """Values at as many spots at a time as the lab keeps ready."""
@@ -221,8 +223,8 @@ class RepairSearch:
         seen = tuple(self._seen.get((effect.address, effect.register), ()))
         was = show(sighting.was, classify(sighting.was, row, effect.is_float), row)
         for guess in guess_values(sighting, row, effect.is_float, seen):
-            repair = self._describe(place, visit, sighting.variable, was, guess.text)
             intervention = Intervention(place.spot(visit), guess.data)
+            repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)
 
     def _variants(self) -> Iterator[Attempt]:
@@ -234,9 +236,12 @@ class RepairSearch:
         for variant in sorted(self._places.variants, key=rank):
             position = self._places.position(variant.address)
             was, then = VARIANT_TEXTS.get(variant.kind, (variant.was, variant.then))
-            kind = "branch" if variant.kind in VARIANT_TEXTS else "value"
-            repair = Repair(kind, position.file, position.line, position.function, 0, None, was, then)  # type: ignore[arg-type]
+            kind: Kind = "branch" if variant.kind in VARIANT_TEXTS else "value"
             patch = Patch(variant.address, variant.code)
+            commands = script_patch(self._lab.program, patch)
+            repair = Repair(
+                kind, position.file, position.line, position.function, 0, None, was, then, commands=commands
+            )
             yield Attempt(patch, repair, self._places.when(variant.watch, 1), True)
 
     def _attempt(
@@ -244,13 +249,26 @@ class RepairSearch:
     ) -> Attempt:
         return Attempt(intervention, repair, self._places.when(place.effect.watch, visit), place.visits == 1, was)
 
-    def _describe(self, place: Place, visit: int, variable: str | None, was: str, then: str) -> Repair:
-        position = place.position
+    def _describe(
+        self, place: Place, visit: int, intervention: Intervention, variable: str | None, was: str, then: str
+    ) -> Repair:
+        program, position = self._lab.program, place.position
         name = place.name or variable
         if place.effect.kind == "argument" and name is None:
             name = f"argument {REGISTERS.index(place.effect.register) + 1}"
-        kind = place.effect.kind
-        return Repair(kind, position.file, position.line, position.function, visit, name, was, then, place.callee)
+        return Repair(
+            kind=place.effect.kind,
+            file=position.file,
+            line=position.line,
+            function=position.function,
+            visit=visit,
+            variable=name,
+            was=was,
+            with_=then,
+            callee=place.callee,
+            stops=tuple(make_breakpoint(program, stop) for stop in intervention.spot.stops),
+            commands=script_intervention(place.effect, intervention.data),
+        )
 
     # Trying
 

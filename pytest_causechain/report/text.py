@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.model.chain import Chain, Party, Place, Suspect, Tally, Transition
+from pytest_causechain.model.chain import Chain, Party, Place, Repair, Suspect, Transition
 from pytest_causechain.report.places import (
     Pointer,
     find_transition,
@@ -23,6 +23,8 @@ from pytest_causechain.report.wording import (
     describe_change,
     describe_command,
     describe_lines,
+    describe_repair,
+    has_twin,
     name_test,
     printable,
     shorten,
@@ -37,6 +39,8 @@ FUNCTION_LIMIT = 18
 LINKS_SHOWN = 9
 # One over-long sentence must not push the others off the screen either.
 LINES_PER_SENTENCE = 4
+# The neighbour's chain is told in short where there is a twin's.
+ALTERNATIVE_LINES = 3
 # A reason ends with its remedy, which must not be lost behind long paths.
 REASON_LINES = 10
 INDENT = 9
@@ -69,16 +73,27 @@ def render_text(
     names = name_files(chain)
     suspect = min(chain.suspects, key=lambda one: one.rank, default=None)
     pointer = locate_suspect(chain, suspect) if suspect is not None else None
+    excerpt = (
+        []
+        if suspect is None
+        else _render_suspect(suspect, pointer, is_repaired(chain, suspect), names, read_source, root, width)
+    )
     paragraphs = [
+        [*_render_repair(chain, names, width), *excerpt] if chain.repairs else [],
         [*_render_parties(chain, width), *_render_rule(chain, width)],
         _render_links(chain, names, suspect, pointer, width),
-        [] if suspect is None else _render_suspect(suspect, pointer, names, read_source, root, width),
+        [] if chain.repairs else excerpt,
         [
             *_render_proof(chain, names, pointer, width),
+            *_render_alternatives(chain, width),
             *_render_end(chain, pointer, root, artefacts, width),
         ],
     ]
     return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
+
+
+def is_repaired(chain: Chain, suspect: Suspect) -> bool:
+    return [(repair.file, repair.line) for repair in chain.repairs[:1]] == [(suspect.file, suspect.line)]
 
 
 def choose_proof(chain: Chain, pointer: Pointer | None) -> int | None:
@@ -100,6 +115,26 @@ def _wrap(text: str, width: int, lines: int = LINES_PER_SENTENCE) -> list[str]:
     return [line.replace(KEPT_SPACE, " ") for line in wrapped]
 
 
+# The repairs
+
+
+def _render_repair(chain: Chain, names: Mapping[str, str], width: int) -> list[str]:
+    """What was done otherwise in the failing run, and that its test passes then: not whose fault it is."""
+    best = chain.repairs[0]
+    told = _keep_together(describe_repair(best))
+    lines = _wrap(f"W{told[1:]} at {_name_line(best, names)} the test passes.", width)
+    others = {(names[repair.file], repair.line) for repair in chain.repairs}
+    others.discard((names[best.file], best.line))
+    if others:
+        lines += _wrap(f"So it does with single changes at {describe_lines(others)}.", width, 2)
+    return lines
+
+
+def _keep_together(text: str) -> str:
+    """An assignment stays on one line."""
+    return text.replace(" = ", f"{KEPT_SPACE}={KEPT_SPACE}")
+
+
 # The two runs
 
 
@@ -114,7 +149,7 @@ def _render_parties(chain: Chain, width: int) -> Iterator[str]:
         if label == "fails":
             yield line.rstrip()
             continue
-        chosen = _tell_choice(party, chain.test)
+        chosen = ["its twin, the same run with this repair"] if has_twin(chain) else _tell_choice(party, chain.test)
         if len(line) + 3 + len(chosen[0]) <= width:
             yield f"{line}   {chosen[0]}"
         else:
@@ -175,7 +210,7 @@ def _choose_links(count: int, pointer: Pointer | None) -> list[int]:
 def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str) -> _Row:
     link, place = chain.chain[index], locate_link(chain, index)
     became = link.made_by is not None and index > 0
-    told = describe_causes(link.causes, "became" if became else "was", first=index == 0)
+    told = describe_causes(link.causes, "became" if became else "was", first=index == 0, peer=_name_peer(chain))
     # Only what was seen to bring this about is given as its reason.
     led = "so" if link.follows else "then"
     called = printable(link.moment.function if link.moment.is_entry else link.moment.calls or "main")
@@ -187,6 +222,10 @@ def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str) -> 
     transition = find_transition(chain, index)
     notes = [] if transition is None else _tell_gap(transition, names)
     return _Row(str(index + 1), _name_line(place, names), printable(place.function or ""), (told, *notes), mark)
+
+
+def _name_peer(chain: Chain) -> str:
+    return "twin" if has_twin(chain) else "passing run"
 
 
 def _tell_gap(transition: Transition, names: Mapping[str, str]) -> list[str]:
@@ -212,7 +251,7 @@ def _failure_row(chain: Chain, names: Mapping[str, str]) -> _Row:
     return _Row(number, "", "", (told,))
 
 
-def _name_line(place: Place | Transition | Suspect, names: Mapping[str, str]) -> str:
+def _name_line(place: Place | Transition | Suspect | Repair, names: Mapping[str, str]) -> str:
     return f"{names[place.file]}:{place.line}"
 
 
@@ -242,12 +281,16 @@ def _lay_out(rows: Sequence[_Row], width: int) -> list[str]:
 def _render_suspect(
     suspect: Suspect,
     pointer: Pointer | None,
+    is_repaired: bool,
     names: Mapping[str, str],
     read_source: ReadSource,
     root: Path | None,
     width: int,
 ) -> list[str]:
-    lines = [] if pointer else _wrap(f"Look first at {_name_line(suspect, names)}: {printable(suspect.why)}.", width, 2)
+    """`is_repaired`: why it is suspect has been said already."""
+    lines = []
+    if pointer is None and not is_repaired:
+        lines += _wrap(f"Look first at {_name_line(suspect, names)}: {printable(suspect.why)}.", width, 2)
     path = Path(suspect.file) if root is None else root / suspect.file
     excerpt = _read_excerpt(str(path), suspect.line, read_source, width)
     if not excerpt:
@@ -292,18 +335,27 @@ def _render_proof(chain: Chain, names: Mapping[str, str], pointer: Pointer | Non
     # What a statement made so is altered once that statement is done.
     preposition = "at" if link.made_by is None else "after"
     where = f"{preposition} {_name_line(locate_link(chain, index), names)}"
-    change, undone = (
-        describe_change(link.causes, side).replace(" = ", f"{KEPT_SPACE}={KEPT_SPACE}")
-        for side in ("failing", "passing")
-    )
+    change, undone = (_keep_together(describe_change(link.causes, side)) for side in ("failing", "passing"))
+    peer = _name_peer(chain)
     if link.confirmed == "context":
         others = count_of(max(link.differences - len(link.causes), 0), "other transferred difference")
-        proof = f"with {change} {where}, together with up to {others}, the passing run fails too."
+        proof = f"with {change} {where}, together with up to {others}, the {peer} fails too."
     elif link.confirmed == "passing":
-        proof = f"with only {change} {where} the passing run fails too."
+        proof = f"with only {change} {where} the {peer} fails too."
     else:
-        proof = f"with only {change} {where} the passing run fails too; with {undone} the failing run passes."
+        proof = f"with only {change} {where} the {peer} fails too; with {undone} the failing run passes."
     return _wrap(f"Proof: {proof}", width)
+
+
+def _render_alternatives(chain: Chain, width: int) -> Iterator[str]:
+    """The chains against other peers in one sentence each."""
+    for other in chain.alternatives:
+        if other.passing is None or not other.chain:
+            continue
+        name = name_test(other.passing.test, beside=chain.test)
+        command = shorten(describe_command(other.passing), COMMAND_LIMIT)
+        told = [describe_causes(link.causes, "was", first=False) for link in other.chain]
+        yield from _wrap(f"Beside {name} ({command}): {', so '.join(told)}.", width, ALTERNATIVE_LINES)
 
 
 def _render_end(
@@ -311,9 +363,9 @@ def _render_end(
 ) -> Iterator[str]:
     if chain.status == "partial":
         yield from _wrap(f"Incomplete: {_reason(chain)}", width, REASON_LINES)
-    figures = _wrap(_tell_figures(chain.statistics.experiments, chain.statistics.seconds.total), width)
+    figures = _wrap(_tell_figures(chain), width)
     index = choose_proof(chain, pointer)
-    if artefacts is None or index is None or not chain.chain[index].moment.stops:
+    if artefacts is None or index is None or not _can_replay(chain, index):
         yield from figures
         return
     script = printable(_relative(artefacts / f"{index + 1}.gdb", root))
@@ -326,12 +378,17 @@ def _render_end(
         yield from _break_command(command, width)
 
 
-def _tell_figures(experiments: Tally, seconds: float) -> str:
+def _can_replay(chain: Chain, index: int) -> bool:
+    return bool(chain.chain[index].moment.stops) or has_twin(chain)
+
+
+def _tell_figures(chain: Chain) -> str:
+    experiments, seconds = chain.statistics.experiments, chain.statistics.seconds.total
+    interventions = chain.statistics.interventions
+    searched = f"{count_of(interventions, 'intervention')}, " if interventions else ""
     took = f"{seconds:.1f}" if seconds < 10 else f"{seconds:.0f}"
-    return (
-        f"{count_of(experiments.total, 'experiment')} ({experiments.pass_} passed, {experiments.fail} failed, "
-        f"{experiments.unresolved} unresolved) in {took} s."
-    )
+    outcomes = f"{experiments.pass_} passed, {experiments.fail} failed, {experiments.unresolved} unresolved"
+    return f"{searched}{count_of(experiments.total, 'experiment')} ({outcomes}) in {took} s."
 
 
 def _escape_for_shell(path: str) -> str:

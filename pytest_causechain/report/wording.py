@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Literal
 
-from pytest_causechain.model.chain import Cause, Party, Repair
+from pytest_causechain.model.chain import Cause, Chain, Party, Repair
 
 # Two values of this length and their variable still fit into two lines of the report's text column.
 VALUE_LIMIT = 32
@@ -79,16 +79,21 @@ def name_test(test: str, beside: str) -> str:
     return printable("::".join(part for part in (file.rpartition("/")[2], name) if part))
 
 
-def describe_causes(causes: Sequence[Cause], verb: Literal["was", "became"], *, first: bool) -> str:
+def describe_causes(
+    causes: Sequence[Cause], verb: Literal["was", "became"], *, first: bool, peer: str = "passing run"
+) -> str:
     """What the variables were in the failing run and, in brackets, in the passing one.
 
     The first link of a chain says that the brackets are about the passing run; the later ones rely on it.
     """
-    named = [_describe_cause(cause, verb, first and index == 0) for index, cause in enumerate(causes[:NAMED_CAUSES])]
+    named = [
+        _describe_cause(cause, verb, peer if first and index == 0 else None)
+        for index, cause in enumerate(causes[:NAMED_CAUSES])
+    ]
     return _join(named, len(causes))
 
 
-def _describe_cause(cause: Cause, verb: Literal["was", "became"], first: bool) -> str:
+def _describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | None) -> str:
     variable = shorten(printable(cause.variable), NAME_LIMIT)
     passing, failing = shorten_pair(cause.passing, cause.failing)
     if not failing:
@@ -100,7 +105,7 @@ def _describe_cause(cause: Cause, verb: Literal["was", "became"], first: bool) -
     else:
         said = f"{variable} {verb} {failing}"
     instead = passing or "none"
-    return f"{said} ({instead} in the passing run)" if first else f"{said} ({instead})"
+    return f"{said} ({instead} in the {peer})" if peer is not None else f"{said} ({instead})"
 
 
 def _is_address(cause: Cause, value: str) -> bool:
@@ -127,6 +132,10 @@ def _join(named: Sequence[str], count: int) -> str:
     if count > len(named):
         return f"{', '.join(named)} and {count - len(named)} more"
     return " and ".join(named)
+
+
+def has_twin(chain: Chain) -> bool:
+    return chain.peer is not None and chain.peer.kind == "twin" and bool(chain.repairs)
 
 
 def describe_repair(repair: Repair) -> str:
