@@ -78,7 +78,8 @@ def with_condition(code: bytes, number: int) -> bytes:
 
 def _constants(instruction: Instruction, code: bytes) -> Iterator[Variant]:
     """One more and one less."""
-    offsets = Decoder(64, code, ip=instruction.ip).get_constant_offsets(instruction)
+    decoder = Decoder(64, code, ip=instruction.ip)
+    offsets = decoder.get_constant_offsets(decoder.decode())
     if instruction.mnemonic == Mnemonic.LEA and instruction.memory_displacement:
         if RegisterExt.full_register(instruction.memory_base) in FRAME:
             return
