@@ -20,11 +20,12 @@ Read = Callable[[int, int], bytes]
 
 
 class Leaf(NamedTuple):
-    """A scalar or pointer that has a name."""
+    """A scalar or pointer that has a name; not `is_set` before its variable is initialised."""
 
     name: str
     address: int
     type: int
+    is_set: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,11 @@ class Scope:
 
     def add(self, variables: Iterable[Variable]) -> None:
         for variable in variables:
-            if not variable.pending:
-                self._expand(variable.name, variable.address, variable.type, 1)
+            depth = 0 if variable.pending else 1
+            first = len(self.leaves)
+            self._expand(variable.name, variable.address, variable.type, depth)
+            if variable.pending:
+                self.leaves[first:] = [leaf._replace(is_set=False) for leaf in self.leaves[first:]]
 
     def add_global(self, name: str, address: int, kind: int) -> None:
         self._expand(name, address, kind, 1)
@@ -133,7 +137,12 @@ class Scope:
 
     def _values(self, wanted: tuple[object, ...], size: int, at: int) -> Iterator[Like]:
         for leaf in self.leaves:
-            if leaf.address != at and self._size(leaf.type) == size and self._family(leaf.type) == wanted:
+            if (
+                leaf.is_set
+                and leaf.address != at
+                and self._size(leaf.type) == size
+                and self._family(leaf.type) == wanted
+            ):
                 data = self.value(leaf.address, size)
                 if data is not None:
                     yield Like(leaf.name, data)

@@ -136,5 +136,7 @@ def trace_visits(lab: RemoteLab, addresses: Sequence[int]) -> dict[int, list[int
 
 def spread(visits: int, most: int) -> list[int]:
     """First, last, and more in between, the most telling first: their neighbours, then even parts."""
-    wanted = [1, visits, 2, visits - 1, *(visits * k // most for k in range(1, most))]
+    ends = [1, visits, 2, visits - 1]
+    parts = most - len(ends) + 1
+    wanted = [*ends, *(visits * k // parts for k in range(1, parts))]
     return list(dict.fromkeys(v for v in wanted if 1 <= v <= visits))[:most]
