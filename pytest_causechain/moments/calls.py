@@ -30,20 +30,22 @@ class When(NamedTuple):
 class Section:
     """What a run executed behind the call numbered `first`; `entries` are the indices of the calls after it.
 
-    `complete`: up to the wanted call, or to the end of the run."""
+    `complete`: up to the wanted call, or to the end of the run. `is_opening`: the run begins in that call."""
 
     first: int
     events: tuple[Event, ...]
     entries: tuple[int, ...]
     complete: bool
+    is_opening: bool = False
 
     def covers(self, event: int) -> bool:
         return self.first <= event <= self.first + len(self.entries)
 
     def index(self, event: int, step: int) -> int:
-        """Of the statement that a moment stands before; that of a call begins its body."""
+        """Of the statement that a moment stands before; that of a call begins its body. Where a run begins is before
+        all that it executes."""
         entry = -1 if event == self.first else self.entries[event - self.first - 1]
-        return entry + max(1, step)
+        return entry + (step if self.is_opening and event == self.first else max(1, step))
 
     def when(self) -> list[When]:
         """For each event; the first call itself is not among them."""
@@ -109,7 +111,7 @@ class Calls:
         known = len(self.events) - 1 - first
         if len(entries) > known:  # the calls were recorded up to a limit
             events, entries, complete = events[: entries[known]], entries[:known], False
-        return Section(first, events, entries, complete)
+        return Section(first, events, entries, complete, self.is_opening(first))
 
     def section_tree(self, section: Section) -> list[Invocation]:
         """Its invocations without a parent, opened by the calls that were on the stack before."""

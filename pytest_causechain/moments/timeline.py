@@ -84,7 +84,7 @@ class Timeline:
             if not isinstance(ours, Line) or not isinstance(theirs, Line):
                 continue
             holder = holders[theirs.event]
-            is_begun = holder.event < 0 and self._failing.is_opening(failing.first)
+            is_begun = holder.event < 0 and failing.is_opening
             if is_first_statement(holder, theirs) and not is_begun:
                 continue  # the call itself is that moment
             here, there = times[0][ours.event], times[1][theirs.event]
@@ -156,7 +156,7 @@ def executed_part(section: Section, begin: tuple[int, int], end: tuple[int, int]
     if not section.covers(begin[0]) or not (section.complete if end is None else section.covers(end[0])):
         return None
     last = len(section.events) if end is None else section.index(*end)
-    return section.events[section.index(*begin) : last] if last <= len(section.events) else None
+    return section.events[max(0, section.index(*begin)) : last] if last <= len(section.events) else None
 
 
 def holders_of(roots: Sequence[Invocation]) -> dict[int, Invocation]:
