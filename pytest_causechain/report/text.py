@@ -97,10 +97,10 @@ def is_repaired(chain: Chain, suspect: Suspect) -> bool:
 
 
 def choose_proof(chain: Chain, pointer: Pointer | None) -> int | None:
-    """The link whose proof is told: the first suspect's, else the first one behind the input."""
+    """The link whose proof is told: the first suspect's, else the first one behind the input, which a twin shares."""
     if pointer is not None:
         return pointer.index
-    return min(1, len(chain.chain) - 1) if chain.chain else None
+    return min(0 if has_twin(chain) else 1, len(chain.chain) - 1) if chain.chain else None
 
 
 def _reason(chain: Chain) -> str:
@@ -126,7 +126,7 @@ def _render_repair(chain: Chain, names: Mapping[str, str], width: int) -> list[s
     others = {(names[repair.file], repair.line) for repair in chain.repairs}
     others.discard((names[best.file], best.line))
     if others:
-        lines += _wrap(f"So it does with single changes at {describe_lines(others)}.", width, 2)
+        lines += _wrap(f"A single change at {describe_lines(others, conjunction='or')} does it as well.", width, 2)
     return lines
 
 
@@ -354,8 +354,12 @@ def _render_alternatives(chain: Chain, width: int) -> Iterator[str]:
             continue
         name = name_test(other.passing.test, beside=chain.test)
         command = shorten(describe_command(other.passing), COMMAND_LIMIT)
-        told = [describe_causes(link.causes, "was", first=False) for link in other.chain]
-        yield from _wrap(f"Beside {name} ({command}): {', so '.join(told)}.", width, ALTERNATIVE_LINES)
+        told = ""
+        for index, link in enumerate(other.chain):
+            # Only what was seen to bring this about is given as its reason.
+            led = "" if index == 0 else ", so " if link.follows else ", then "
+            told += led + describe_causes(link.causes, "was", first=False)
+        yield from _wrap(f"Beside {name} ({command}): {told}.", width, ALTERNATIVE_LINES)
 
 
 def _render_end(

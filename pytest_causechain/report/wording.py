@@ -162,7 +162,7 @@ def count_visit(visit: int) -> str:
     return {1: "first", 2: "second", 3: "third"}.get(visit, f"{visit}th")
 
 
-def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4) -> str:
+def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4, conjunction: str = "and") -> str:
     """Source lines in a few words: "sample.c:50-52, sample.c:60 and 7 more lines"."""
     ranges: list[tuple[str, int, int]] = []
     for file, line in sorted(set(lines)):
@@ -173,8 +173,8 @@ def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4) -> s
     named = [f"{file}:{low}" + (f"-{high}" if high > low else "") for file, low, high in ranges[:ranges_named]]
     unnamed = sum(high - low + 1 for _, low, high in ranges[ranges_named:])
     if unnamed:
-        return f"{', '.join(named)} and {count_of(unnamed, 'more line')}"
-    return ", ".join([*named[:-2], " and ".join(named[-2:])])
+        return f"{', '.join(named)} {conjunction} {count_of(unnamed, 'more line')}"
+    return ", ".join([*named[:-2], f" {conjunction} ".join(named[-2:])])
 
 
 def count_of(number: int, noun: str) -> str:
