@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,8 +25,8 @@ from pytest_causechain.repairs.suspects import Ranking
 from pytest_causechain.report.wording import describe_repair
 from pytest_causechain.settings import Settings
 
-# When the nearest passing run gives no chain, the next ones are asked, as long as there is time.
-NEIGHBOURS_TRIED = 3
+# When the nearest passing run or the best repair gives no chain, the next ones are asked, as long as there is time.
+NEIGHBOURS_TRIED, TWINS_TRIED = 3, 3
 # Of the time for a failing test: for the search for repairs, and of what is left then for the twin.
 REPAIRS_SHARE, TWIN_SHARE = 0.4, 0.5
 # Other failing tests of the program whose repairs are asked for.
@@ -83,19 +83,12 @@ class Case:
         self.find_repairs(deadline)
         for other in self.also_failing[:VOTERS]:
             other.find_repairs(time.monotonic() + other.settings.timeout_seconds - other.seconds)
-        best = self._ranking().best()
-        if best is not None:
-            left = deadline - time.monotonic()
-            share = TWIN_SHARE if self.neighbours else 1.0
-            chains.append(self._diagnose_twin(best.attempt, time.monotonic() + share * left))
-        for neighbour in self.neighbours[:NEIGHBOURS_TRIED]:
-            if chains and chains[-1].peer is not None and time.monotonic() >= deadline:
-                break
-            chain = self._diagnose_neighbour(neighbour, deadline)
-            if chain.status != "none" or not any(is_neighbours(known) for known in chains):
-                chains[:] = [known for known in chains if not is_neighbours(known)] + [chain]
-            if chain.status != "none":
-                break
+        now = time.monotonic()
+        end = now + (TWIN_SHARE if self.neighbours else 1.0) * (deadline - now)
+        twins = (partial(self._diagnose_twin, found.attempt, end) for found in self._ranking().twins()[:TWINS_TRIED])
+        keep_first_told(chains, twins, end)
+        peers = (partial(self._diagnose_neighbour, near, deadline) for near in self.neighbours[:NEIGHBOURS_TRIED])
+        keep_first_told(chains, peers, deadline)
 
     # Repairs
 
@@ -126,7 +119,7 @@ class Case:
     def _diagnose_twin(self, attempt: Attempt, deadline: float) -> Chain:
         left = deadline - time.monotonic()
         why = f"the same run {describe_repair(attempt.repair)}"
-        pair = Pair(self.command, self.command, self.test, self.test, 0.0, why, attempt.alteration)
+        pair = Pair(self.command, self.command, self.test, self.test, 0.0, why, attempt.alteration, attempt.repair)
         with self.open_replay((self.test,), self.command.program, left) as replay:
             hearing = Hearing(replay, deadline)
             settings = replace(self.settings, timeout_seconds=left)
@@ -145,25 +138,39 @@ class Case:
     def _join(self, chains: Sequence[Chain], seconds: float, reason: str | None = None) -> Chain:
         """The twin's chain first where there is one, with all repairs and suspects."""
         told = [chain for chain in chains if chain.status != "none"]
-        neighbours = [chain for chain in chains if is_neighbours(chain)]
         findings = self._findings or Findings()
+        nothing = Chain(self.test, "none", reason or self.absence or str(BudgetUsedUp()), self.command.program)
         if not told and not any(found.is_full for found in findings.found):
-            return chains[-1] if chains else Chain(self.test, "none", reason or self.absence or str(BudgetUsedUp()))
-        first = told[0] if told else chains[0]
-        ranking = self._ranking(next(iter(neighbours), None))
+            return chains[-1] if chains else nothing
+        first = next(iter([*told, *chains, nothing]))
+        ranking = self._ranking(next((chain for chain in chains if is_neighbours(chain)), None))
         return replace(
             first,
-            status="partial" if reason and not told else first.status if told else "partial",
-            reason=first.reason or reason,
+            status="partial" if reason or not told else first.status,
+            reason=reason or first.reason,
             alternatives=tuple(make_alternative(chain) for chain in chains if chain is not first),
             repairs=tuple(found.attempt.repair for found in ranking.repairs()[:REPAIRS_TOLD]),
             suspects=ranking.suspects(),
             statistics=replace(
                 first.statistics,
                 interventions=findings.experiments,
-                seconds=replace(first.statistics.seconds, total=round(seconds, 3)),
+                seconds=replace(first.statistics.seconds, total=round(seconds, 3), repairs=round(findings.seconds, 3)),
             ),
         )
+
+
+def keep_first_told(chains: list[Chain], diagnoses: Iterable[Callable[[], Chain]], deadline: float) -> None:
+    """Add the first chain that there is, else the first reason why there is none; the first is always asked for."""
+    reasons: list[Chain] = []
+    for diagnose in diagnoses:
+        if reasons and time.monotonic() >= deadline:
+            break
+        chain = diagnose()
+        if chain.status != "none":
+            chains.append(chain)
+            return
+        reasons.append(chain)
+    chains += reasons[:1]
 
 
 def is_neighbours(chain: Chain) -> bool:

@@ -12,7 +12,7 @@ from pytest_causechain.causes.explanation import Explanation, describe_failure, 
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Rule, Seconds, Statistics
+from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Repair, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
@@ -31,8 +31,8 @@ PATIENCE, LEAST_SECONDS = 10, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two runs to be compared, with the tests they belong to and how the neighbour was chosen. With a `repair`
-    the passing one is the twin: the failing one with it."""
+    """The two runs to be compared, with the tests they belong to and how the neighbour was chosen. With an
+    `alteration` the passing one is the twin, the failing one altered so, which is told as a `repair`."""
 
     passing: Command
     failing: Command
@@ -40,11 +40,12 @@ class Pair:
     failing_test: str = "failing"
     distance: float | None = None
     why: str | None = None
-    repair: Intervention | Patch | None = None
+    alteration: Intervention | Patch | None = None
+    repair: Repair | None = None
 
     @property
     def peer(self) -> Peer:
-        return Peer("neighbour" if self.repair is None else "twin", self.passing_test)
+        return Peer("neighbour" if self.alteration is None else "twin", self.passing_test, self.repair)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -108,7 +109,7 @@ class _Diagnosis:
 
     def run(self) -> None:
         self.progress("preparing the laboratory")
-        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline, repair=self.pair.repair) as lab:
+        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline, repair=self.pair.alteration) as lab:
             self.lab = lab
             oracle = self.repeat_runs(lab)
             self.progress("tracing both runs")
@@ -226,6 +227,11 @@ class _Diagnosis:
         )
 
     def nothing_transferable(self, search: TransitionSearch[Moment, Isolated], deltas: int) -> str:
+        if self.pair.alteration is not None:
+            return (
+                "between the failing run and its twin no difference in memory was found that brings the failure about: "
+                "look at the repairs."
+            )
         if not search.refused:
             return "the two runs have no call of a function in common; add a passing test nearer to the failing one."
         if not deltas:

@@ -163,8 +163,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
+    """The passing run of a chain; a twin is the failing run with this `repair`."""
+
     kind: Literal["neighbour", "twin"]
     test: str
+    repair: Repair | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,8 @@ class Seconds:
     capture: float = 0.0
     experiments: float = 0.0
     total: float = 0.0
+    # For the search for repairs.
+    repairs: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pytest_causechain.model.chain import Suspect
+from pytest_causechain.model.intervention import Patch
 from pytest_causechain.repairs.search import Findings, Found
 from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.report.wording import describe_repair
@@ -82,12 +83,14 @@ class Ranking:
             line,
         )
 
-    def best(self) -> Found | None:
-        """The own test's best repair."""
-        for line in self.lines:
-            if (found := self._lines[line].best) is not None:
-                return found
-        return None
+    def twins(self) -> list[Found]:
+        """The own test's best repairs, as different as can be: what a variant of an instruction changes may never
+        come to lie in memory, where a chain could begin."""
+        different: dict[tuple[Line, bool], Found] = {}
+        for found in self.repairs():
+            attempt = found.attempt
+            different.setdefault((attempt.line, isinstance(attempt.alteration, Patch)), found)
+        return list(different.values())
 
     def repairs(self) -> list[Found]:
         """The own test's full ones, in the order of their lines."""

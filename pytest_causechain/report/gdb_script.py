@@ -17,11 +17,11 @@ from pytest_causechain.report.wording import (
     count_of,
     describe_causes,
     describe_repair,
-    has_twin,
     name_test,
     printable,
     shorten,
     shorten_pair,
+    twin_repair,
 )
 
 SETTINGS = (
@@ -43,8 +43,8 @@ def render_gdb_script(chain: Chain, link: Link, *, stdin_path: str | None = None
         lines += ["", *_comment(f"This link cannot be replayed by a script: {obstacle}"), _echo(obstacle)]
     elif chain.program is not None and chain.passing is not None:
         lines += ["", *SETTINGS, *_start_program(chain.program.path, chain.passing, stdin_path)]
-        if has_twin(chain):
-            lines += ["", *_repair(chain.repairs[0])]
+        if (repair := twin_repair(chain)) is not None:
+            lines += ["", *_repair(repair)]
         for stop in link.moment.stops:
             lines += ["", *_go_to(stop)]
         for cause in link.causes:
@@ -61,8 +61,8 @@ def _introduce(chain: Chain, link: Link) -> Iterator[str]:
         yield "#"
         moment, neighbour = link.moment, name_test(chain.passing.test, beside=chain.test)
         run = f"the passing run, that of {neighbour}"
-        if has_twin(chain):
-            run = f"the failing run, which passes {describe_repair(chain.repairs[0])}, makes this repair"
+        if (repair := twin_repair(chain)) is not None:
+            run = f"the failing run, which passes {describe_repair(repair)}, makes this repair"
         yield from _comment(
             f"It starts {run}, goes to the moment of the link, "
             f"in {moment.function} ({moment.file}:{moment.line}), and makes what differs there as it was "
@@ -100,12 +100,13 @@ def _find_obstacle(chain: Chain, link: Link, stdin_path: str | None) -> str | No
     """Why there can be no script for this link, or None when there can."""
     if chain.program is None or chain.passing is None:
         return "the passing run is not known."
-    if not link.moment.stops and not (has_twin(chain) and chain.repairs[0].stops):
+    repair = twin_repair(chain)
+    if not link.moment.stops and (repair is None or not repair.stops):
         return "its moment has no place in the program's code to stop at; start both runs and compare."
     if chain.passing.stdin and stdin_path is None:
         return "there is no file with the passing run's input."
     names = [chain.program.path, chain.passing.cwd, stdin_path or ""]
-    stops = (*link.moment.stops, *(chain.repairs[0].stops if has_twin(chain) else ()))
+    stops = (*link.moment.stops, *(repair.stops if repair is not None else ()))
     names += [name for stop in stops for name in (stop.file, stop.function)]
     if any(c in name for name in names for c in "\n\r\0"):
         return "the name of a file or function contains a line break."

@@ -24,10 +24,10 @@ from pytest_causechain.report.wording import (
     describe_command,
     describe_lines,
     describe_repair,
-    has_twin,
     name_test,
     printable,
     shorten,
+    twin_repair,
 )
 
 # Below this the columns leave no room for the sentences.
@@ -80,7 +80,7 @@ def render_text(
     )
     paragraphs = [
         [*_render_repair(chain, names, width), *excerpt] if chain.repairs else [],
-        [*_render_parties(chain, width), *_render_rule(chain, width)],
+        [*_render_parties(chain, names, width), *_render_rule(chain, width)],
         _render_links(chain, names, suspect, pointer, width),
         [] if chain.repairs else excerpt,
         [
@@ -100,7 +100,7 @@ def choose_proof(chain: Chain, pointer: Pointer | None) -> int | None:
     """The link whose proof is told: the first suspect's, else the first one behind the input, which a twin shares."""
     if pointer is not None:
         return pointer.index
-    return min(0 if has_twin(chain) else 1, len(chain.chain) - 1) if chain.chain else None
+    return min(0 if twin_repair(chain) is not None else 1, len(chain.chain) - 1) if chain.chain else None
 
 
 def _reason(chain: Chain) -> str:
@@ -138,7 +138,16 @@ def _keep_together(text: str) -> str:
 # The two runs
 
 
-def _render_parties(chain: Chain, width: int) -> Iterator[str]:
+def _tell_twin(chain: Chain, names: Mapping[str, str]) -> list[str]:
+    repair = twin_repair(chain)
+    if repair is None:
+        return []
+    if repair == chain.repairs[0]:
+        return ["its twin, the same run with this repair"]
+    return ["its twin", f"(the same run {describe_repair(repair)} at {_name_line(repair, names)})"]
+
+
+def _render_parties(chain: Chain, names: Mapping[str, str], width: int) -> Iterator[str]:
     parties = [(label, party) for label, party in (("fails", chain.failing), ("passes", chain.passing)) if party]
     commands = [shorten(describe_command(party), COMMAND_LIMIT) for _, party in parties]
     command_width = max(map(len, commands), default=0)
@@ -149,7 +158,7 @@ def _render_parties(chain: Chain, width: int) -> Iterator[str]:
         if label == "fails":
             yield line.rstrip()
             continue
-        chosen = ["its twin, the same run with this repair"] if has_twin(chain) else _tell_choice(party, chain.test)
+        chosen = _tell_twin(chain, names) or _tell_choice(party, chain.test)
         if len(line) + 3 + len(chosen[0]) <= width:
             yield f"{line}   {chosen[0]}"
         else:
@@ -225,7 +234,7 @@ def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str) -> 
 
 
 def _name_peer(chain: Chain) -> str:
-    return "twin" if has_twin(chain) else "passing run"
+    return "twin" if twin_repair(chain) is not None else "passing run"
 
 
 def _tell_gap(transition: Transition, names: Mapping[str, str]) -> list[str]:
@@ -383,7 +392,7 @@ def _render_end(
 
 
 def _can_replay(chain: Chain, index: int) -> bool:
-    return bool(chain.chain[index].moment.stops) or has_twin(chain)
+    return bool(chain.chain[index].moment.stops) or twin_repair(chain) is not None
 
 
 def _tell_figures(chain: Chain) -> str:

@@ -134,8 +134,9 @@ def _join(named: Sequence[str], count: int) -> str:
     return " and ".join(named)
 
 
-def has_twin(chain: Chain) -> bool:
-    return chain.peer is not None and chain.peer.kind == "twin" and bool(chain.repairs)
+def twin_repair(chain: Chain) -> Repair | None:
+    """The repair that makes the passing run of a chain, where that is a twin."""
+    return chain.peer.repair if chain.peer is not None else None
 
 
 def describe_repair(repair: Repair) -> str:

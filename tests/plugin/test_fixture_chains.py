@@ -302,7 +302,7 @@ class TestArtefacts:
         chain = read_chain(session.directory)
         assert find_breaches(CONTRACT, chain) == []
         assert chain["schema"] == "causechain/1"
-        assert chain["peer"] == {"kind": "twin", "test": chain["test"]}
+        assert chain["peer"] == {"kind": "twin", "test": chain["test"], "repair": chain["repairs"][0]}
         neighbour = find_alternative(chain)
         assert neighbour["peer"]["test"] == neighbour["passing"]["test"] != chain["failing"]["test"] == chain["test"]
         statistics = chain["statistics"]

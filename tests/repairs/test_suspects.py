@@ -62,7 +62,7 @@ def test_lines_that_all_tests_execute_are_no_suspects():
 def test_several_repairs_of_a_line_are_one_suspect():
     ranking = Ranking([make_findings(make_found(10, 4), make_found(10, 2, is_whole=False), make_found(10, 1))])
     assert [s.line for s in ranking.suspects()] == [10]
-    assert ranking.best() == make_found(10, 1)
+    assert ranking.twins() == [make_found(10, 1)]
     assert [found.attempt.when for found in ranking.repairs()] == [1, 4, 2]
 
 
@@ -88,4 +88,4 @@ def test_reasons():
 
 def test_nothing_found():
     ranking = Ranking([Findings()])
-    assert (ranking.best(), ranking.suspects()) == (None, ())
+    assert (ranking.twins(), ranking.suspects()) == ([], ())

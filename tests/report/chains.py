@@ -135,7 +135,7 @@ twin = replace(
         *wrong_output.chain[2:],
     ),
     transitions=wrong_output.transitions[2:],
-    peer=Peer("twin", f"{SORTS}[two]"),
+    peer=Peer("twin", f"{SORTS}[two]", size),
     repairs=(size, loop),
     suspects=(Suspect(1, SAMPLE, 48, "main", "with size = 2 instead of 3 passed to shell_sort here the test passes"),),
     alternatives=(Alternative(wrong_output.peer, wrong_output.passing, wrong_output.oracle, wrong_output.chain),),
