@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -102,7 +103,9 @@ class Case:
             failing = [other.command for other in self.also_failing]
             try:
                 with self.open_replay((self.test,), self.command.program, deadline - begin) as replay:
-                    ask = partial(Hearing(replay, end).ask, self.test)
+                    hearing = Hearing(replay, end)
+                    hearing.check_failure(self.test)
+                    ask = partial(hearing.ask, self.test)
                     self._findings = find_repairs(self.command, passing, failing, ask, end, self.progress)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
@@ -199,9 +202,16 @@ class Hearing:
     deadline: float
 
     def ask(self, test: str, observation: Observation) -> Verdict:
-        return self.in_time(partial(self.replay.verdict, test, observation))
+        return self._in_time(partial(self.replay.verdict, test, observation))
 
-    def in_time(self, answer: Callable[[], Verdict]) -> Verdict:
+    def check_failure(self, test: str) -> None:
+        if self._in_time(partial(self.replay.base, test)).outcome != "failed":
+            raise Refusal(
+                f"{test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
+                "independent of time, chance and order first."
+            )
+
+    def _in_time(self, answer: Callable[[], Verdict]) -> Verdict:
         self.replay.timeout_seconds = max(self.deadline - time.monotonic(), 0.0)
         try:
             verdict = answer()
@@ -227,7 +237,8 @@ class NeighbourHearing(Hearing):
 
     def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
         self._check_neighbour(passing)
-        self._check_failure()
+        with contextlib.suppress(Unreplayable):  # a crash or a hang can be told without the test
+            self.check_failure(self.test)
         return learn_symptom(passing, failing, partial(self.ask, self.test))
 
     def _check_neighbour(self, passing: Observation) -> None:
@@ -243,15 +254,4 @@ class NeighbourHearing(Hearing):
         if verdict.outcome != "passed":
             raise Refusal(
                 f"{self.neighbour} does not pass again: run it anew, or choose another by --cause-chain-neighbour."
-            )
-
-    def _check_failure(self) -> None:
-        try:
-            verdict = self.in_time(partial(self.replay.base, self.test))
-        except Unreplayable:
-            return  # a crash or a hang can be told without the test
-        if verdict.outcome != "failed":
-            raise Refusal(
-                f"{self.test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
-                "independent of time, chance and order first."
             )

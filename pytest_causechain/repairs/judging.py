@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import Literal
 
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
 
 Judgement = Literal["repaired", "nearer", "no"]
@@ -17,8 +18,14 @@ class Judge:
     """Asks the test about each different run once: most interventions change nothing that can be seen."""
 
     def __init__(self, failing: Observation, ask: Ask) -> None:
+        """A Refusal when the test does not fail on its own failing run: then it looks at more than a run shows."""
         self._ask = ask
         self._failure = ask(failing)
+        if self._failure.outcome != "failed":
+            raise Refusal(
+                "the test does not fail when replayed on the output of its own failing run, so nothing tells a repair: "
+                "let it look at the program's output and exit status."
+            )
         self._known: dict[tuple[str, int, bytes, bytes], Judgement] = {what_it_showed(failing): "no"}
 
     def __call__(self, observation: Observation) -> Judgement:
