@@ -131,9 +131,9 @@ class RepairSearch:
         self._progress("looking at what the tests execute")
         self._cover_others()
         failing, *again = [self._lab.experiment("failing") for _ in range(REPETITIONS)]
+        if failing.ending != "timeout" and any(what_it_showed(run) != what_it_showed(failing) for run in again):
+            raise Refusal("the failing run shows something else each time: make it independent of time and chance.")
         self._judge = Judge(failing, self._ask)
-        if any(self._judge(run) != "no" for run in again):
-            raise Refusal("the failing run does not fail each time: make it independent of time and chance first.")
         output_bytes = max(LEAST_OUTPUT, OUTPUT_FACTOR * len(failing.stdout))
         self._limits = Limits(self._seconds, max(LEAST_SECONDS, self._seconds), output_bytes)
         executed = self._cover("failing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
 from pytest_causechain.repairs.judging import Judge
 
@@ -64,6 +65,11 @@ def test_each_run_is_asked_about_once():
     for stdout in (b"1 2 3", b"1 9 9", b"1 2 3"):
         judge(Observation("exit", 0, stdout))
     assert test.asked == [b"1 9 9", b"1 2 3"]
+
+
+def test_test_must_fail_on_its_own_failing_run():
+    with pytest.raises(Refusal, match="does not fail when replayed"):
+        Judge(Observation("exit", 0, b"1 2 3"), Test())
 
 
 def test_run_that_we_ended_has_not_passed():
