@@ -53,6 +53,7 @@ class Case:
     open_replay: OpenReplay
     progress: Progress
     also_failing: list[Case] = field(default_factory=list)
+    # Already spent on its repairs, for the sake of another failing test.
     seconds: float = 0.0
     _findings: Findings | None = None
 
@@ -70,20 +71,19 @@ class Case:
         begin = time.monotonic()
         chains: list[Chain] = []
         try:
-            try:
-                self._collect(chains, deadline)
-            except KeyboardInterrupt as interrupt:
-                known = interrupt.chain if isinstance(interrupt, Interrupted) else None
-                chains += [known] if known is not None else []
-                raise Interrupted(self._join(chains, time.monotonic() - begin, "interrupted.")) from None
-        finally:
-            self.seconds += time.monotonic() - begin
+            self._collect(chains, deadline)
+        except KeyboardInterrupt as interrupt:
+            chains += [interrupt.chain] if isinstance(interrupt, Interrupted) else []
+            raise Interrupted(self._join(chains, time.monotonic() - begin, "interrupted.")) from None
         return self._join(chains, time.monotonic() - begin)
 
     def _collect(self, chains: list[Chain], deadline: float) -> None:
         self.find_repairs(deadline)
+        now = time.monotonic()
         for other in self.also_failing[:VOTERS]:
-            other.find_repairs(time.monotonic() + other.settings.timeout_seconds - other.seconds)
+            other.find_repairs(time.monotonic() + other.settings.timeout_seconds)
+        # The others have time of their own.
+        deadline += time.monotonic() - now
         now = time.monotonic()
         end = now + (TWIN_SHARE if self.neighbours else 1.0) * (deadline - now)
         twins = (partial(self._diagnose_twin, found.attempt, end) for found in self._ranking().twins()[:TWINS_TRIED])
@@ -106,10 +106,10 @@ class Case:
                     hearing = Hearing(replay, end)
                     hearing.check_failure(self.test)
                     ask = partial(hearing.ask, self.test)
-                    self._findings = find_repairs(self.command, passing, failing, ask, end, self.progress)
+                    find_repairs(self.command, passing, failing, ask, end, self.progress, self._findings)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
-            self.seconds += time.monotonic() - begin
+            self.seconds = time.monotonic() - begin
         return self._findings
 
     def _ranking(self, chain: Chain | None = None) -> Ranking:

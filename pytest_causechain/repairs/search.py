@@ -98,10 +98,12 @@ def find_repairs(
     ask: Ask,
     deadline: float,
     progress: Progress = lambda text: None,
+    findings: Findings | None = None,
 ) -> Findings:
-    """`passing`, the nearest first, and `also_failing` are other runs of the program. A Refusal where nothing can be
-    learned at all; once there are findings, the end of the time is none."""
-    findings = Findings()
+    """`passing`, the nearest first, and `also_failing` are other runs of the program. What is found is entered into
+    `findings` at once, for whoever is interrupted. A Refusal where nothing can be learned at all; the end of the time
+    is none."""
+    findings = Findings() if findings is None else findings
     begin = time.monotonic()
     others = [*passing[:MOST_COVERED], *also_failing]
     try:
@@ -143,6 +145,8 @@ class RepairSearch:
         self._places = Places(self._lab, executed)
         self._seen = self._watch_values()
         for attempts in self._rounds():
+            if self._findings.experiments >= MOST_EXPERIMENTS:
+                break
             self._try(attempts)
         self._check_variants()
 
@@ -188,8 +192,10 @@ class RepairSearch:
         ordered = sorted(self._places.all, key=self._rank)
         branches = [place for place in ordered if place.effect.kind == "branch"]
         values = [place for place in ordered if place.effect.kind != "branch"]
-        yield from chunks(self._flips(branches, 0, FIRST_VISITS), BATCH)
-        yield from chunks(self._variants(), BATCH)
+        # In a large program none of them may leave nothing to the others.
+        share = MOST_EXPERIMENTS // 4
+        yield from chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH)
+        yield from chunks(islice(self._variants(), share), BATCH)
         yield from self._replacements(values, 0, FIRST_VISITS)
         yield from chunks(self._flips(branches, FIRST_VISITS, BRANCH_VISITS), BATCH)
         yield from self._replacements(values, FIRST_VISITS, VALUE_VISITS)
@@ -273,8 +279,6 @@ class RepairSearch:
     # Trying
 
     def _try(self, attempts: Sequence[Attempt]) -> None:
-        if self._findings.experiments >= MOST_EXPERIMENTS or not attempts:
-            return
         observed = self._lab.interventions("failing", [attempt.alteration for attempt in attempts], self._limits)
         for attempt, observation in zip(attempts, observed, strict=True):
             self._findings.experiments += 1

@@ -14,7 +14,7 @@ from pytest_causechain.model.chain import Suspect
 from pytest_causechain.model.intervention import Patch
 from pytest_causechain.repairs.search import Findings, Found
 from pytest_causechain.repairs.spectrum import Line
-from pytest_causechain.report.wording import describe_repair
+from pytest_causechain.report.wording import count_of, describe_repair
 
 MOST_SUSPECTS = 20
 NEVER = 1 << 62
@@ -103,10 +103,12 @@ class Ranking:
         )
 
     def _tell(self, line: Line) -> str:
-        evidence, tests = self._lines[line], len(self._findings)
+        evidence = self._lines[line]
         if evidence.best is not None:
-            voters = f", and so do {evidence.votes - 1} of the other {tests - 1}" if evidence.votes > 1 else ""
-            return f"{describe_repair(evidence.best.attempt.repair)} here the test passes{voters}"
+            also = evidence.votes - 1
+            verb = "as does" if also == 1 else "as do"
+            others = f", {verb} {count_of(also, 'other failing test')} of the program" if also else ""
+            return f"{describe_repair(evidence.best.attempt.repair)} here the test passes{others}"
         if evidence.votes:
             return "a change here makes another failing test of the program pass"
         if evidence.near:

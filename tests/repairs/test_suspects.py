@@ -79,7 +79,7 @@ def test_reasons():
     own = make_findings(make_found(10), make_found(20, is_full=False), passing=[[10, 20], []], failing=[10, 20, 30])
     told = {s.line: s.why for s in Ranking([own, make_findings(make_found(10), make_found(50))]).suspects()}
     assert told == {
-        10: "with x10 = 2 instead of 3 here the test passes, and so do 1 of the other 1",
+        10: "with x10 = 2 instead of 3 here the test passes, as does 1 other failing test of the program",
         20: "with x20 = 2 instead of 3 here the test comes nearer to passing",
         30: "1 of 1 failing and 0 of 2 passing tests of the program execute this line",
         50: "a change here makes another failing test of the program pass",
