@@ -9,8 +9,9 @@ from functools import partial
 from pytest_causechain.debugger.program import Signature
 from pytest_causechain.debugger.scope import Scope
 from pytest_causechain.debugger.visit import VisitedFrame
+from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
-from pytest_causechain.lab.ptrace_lab import Job, Limits, PtraceLab, ending
+from pytest_causechain.lab.ptrace_lab import PtraceLab, ending
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.observation import Observation

@@ -11,7 +11,7 @@ import struct
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from pytest_causechain.debugger.gdb import Gdb, GdbFailure, addresses_vary
 from pytest_causechain.debugger.layouts import Chained, FrameLayouts
 from pytest_causechain.debugger.program import ProgramMap, describe_program
 from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
+from pytest_causechain.lab.flights import Flight, Job, land_first
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
@@ -32,10 +33,10 @@ from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
 from pytest_causechain.process.elf import refers_to
 from pytest_causechain.process.limits import limit_memory, limit_output
 from pytest_causechain.process.linux import DETACH, PAGE, PR_SET_PTRACER, is_supported, ptrace
-from pytest_causechain.process.maps import argument_start, cpu_seconds, read_mappings, read_position
+from pytest_causechain.process.maps import argument_start, read_mappings, read_position
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
-from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, ProcessGone, Tracee, wait_for_any
+from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, ProcessGone, Tracee
 from pytest_causechain.process.tracer import Tracer, Watched
 
 # Each is a stopped process; a search returns to the last few moments again and again.
@@ -53,8 +54,6 @@ MAKING_THREADS = ("pthread_create", "thrd_create")
 THREADS_SECONDS = 5.0
 # A breakpoint costs some 0.05 ms each time it is passed, preparing a stub about as much as twenty of these.
 MANY_VISITS = 50
-# How often experiments with limits are looked after.
-LOOK_UP_SECONDS = 0.02
 # A deeper recursion than this is left to gdb.
 FRAMES_LIMIT = 10_000
 
@@ -107,7 +106,7 @@ class PtraceLab(Lab):
         """As many at a time as there are processors."""
         seen: dict[int, Observation] = {}
         waiting = deque(enumerate(jobs))
-        flights: list[_Flight] = []
+        flights: list[Flight] = []
         try:
             while waiting or flights:
                 if waiting and len(flights) < self._at_a_time:
@@ -225,7 +224,7 @@ class PtraceLab(Lab):
             self._templates.popitem(last=False)[1].close()
         return self._templates[key]
 
-    def _take_off(self, side: Side, number: int, job: Job) -> _Flight:
+    def _take_off(self, side: Side, number: int, job: Job) -> Flight:
         deadline = self._begin()
         if job.limits is not None:
             deadline = min(deadline, time.monotonic() + job.limits.seconds)
@@ -239,14 +238,14 @@ class PtraceLab(Lab):
             limit_memory(subject.pid)
             if job.limits is not None:
                 limit_output(subject.pid, job.limits.output_bytes)
-            return _Flight(number, job, subject, deadline, Finish(subject))
+            return Flight(number, job, subject, deadline, Finish(subject))
         except ProcessGone:
-            return _Flight(number, job, subject, deadline, None)
+            return Flight(number, job, subject, deadline, None)
         except BaseException:
             subject.kill()
             raise
 
-    def _observe(self, side: Side, flight: _Flight, end: End) -> Observation:
+    def _observe(self, side: Side, flight: Flight, end: End) -> Observation:
         with ending(flight.subject) as subject:
             backtrace: tuple[Frame, ...] = ()
             if flight.finish is not None and (end.kind, end.code) == ("timeout", signal.SIGKILL):
@@ -400,7 +399,7 @@ class PtraceLab(Lab):
         ptrace(DETACH, process.pid, 0, signal.SIGSTOP)
         return self._gdb.ask({"job": "look", "pid": process.pid, **request})
 
-    def _see_crash(self, side: Side, flight: _Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
+    def _see_crash(self, side: Side, flight: Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
         """The same run again, for gdb to see where it got its last signal."""
         deadline = self._begin()
         seen: tuple[Frame, ...] = ()
@@ -424,59 +423,6 @@ class PtraceLab(Lab):
             self._gdb.command("-causechain-sync")  # a dead gdb is another matter
             return ()
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """For one of very many experiments: those that get out of hand end soon, and nobody looks where they were."""
-
-    cpu_seconds: float
-    seconds: float
-    output_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    stops: Sequence[Stop]
-    alteration: Transfer | Intervention | Patch
-    limits: Limits | None = None
-    # Whether others begin at the same stops.
-    is_one_of_many: bool = True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Flight:
-    """An experiment that is on its way; without `finish` the program was gone before it could be resumed."""
-
-    number: int
-    job: Job
-    subject: Subject
-    deadline: float
-    finish: Finish | None
-
-    def is_late(self) -> bool:
-        limits = self.job.limits
-        is_over = limits is not None and cpu_seconds(self.subject.pid) > limits.cpu_seconds
-        return is_over or time.monotonic() >= self.deadline
-
-
-def land_first(flights: Sequence[_Flight]) -> tuple[_Flight, End]:
-    for flight in flights:
-        if flight.finish is None:
-            return flight, End("timeout", signal.SIGKILL)
-    by_pid = {flight.subject.pid: flight for flight in flights}
-    soonest = min(flight.deadline for flight in flights)
-    is_limited = any(flight.job.limits is not None for flight in flights)
-    while True:
-        look_up = min(soonest, time.monotonic() + LOOK_UP_SECONDS) if is_limited else soonest
-        found = wait_for_any([flight.subject for flight in flights], look_up)
-        late = [flight for flight in flights if found is None and flight.is_late()]
-        if found is None and not late:
-            continue
-        flight, status = (by_pid[found[0].pid], found[1]) if found is not None else (late[0], None)
-        assert flight.finish is not None
-        if (end := flight.finish.take(status)) is not None:
-            return flight, end
 
 
 @contextlib.contextmanager

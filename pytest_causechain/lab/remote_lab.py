@@ -10,8 +10,8 @@ from typing import Any
 from pytest_causechain.debugger.program import ProgramMap, Signature
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.engine import Answer, Call, Open
+from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
-from pytest_causechain.lab.ptrace_lab import Limits
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Stop

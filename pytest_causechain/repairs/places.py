@@ -13,7 +13,6 @@ from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.intervention import Spot
 from pytest_causechain.model.moment import Position, Stop
 from pytest_causechain.process.effects import Effect
-from pytest_causechain.process.variants import Variant
 
 REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 # Where counting an address takes a breakpoint each time: more visits than these are not told apart.
@@ -63,9 +62,6 @@ class Places:
         """The number of the block executed then; after all others where that was not traced."""
         times = self._times.get(watch or 0, ())
         return times[visit - 1] if visit <= len(times) else self._last
-
-    def visits(self, variant: Variant) -> int:
-        return len(self._times.get(variant.watch or 0, ()))
 
     def _is_wanted(self, effect: Effect, executed: Collection[int]) -> bool:
         function = self._program.function_at(effect.statement)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
+from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import Side, name_other
-from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT, Limits
+from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
@@ -88,7 +89,6 @@ class Findings:
     spectrum: Spectrum = field(default_factory=Spectrum)
     experiments: int = 0
     seconds: float = 0.0
-    is_complete: bool = False
 
 
 def find_repairs(
@@ -110,7 +110,6 @@ def find_repairs(
         with RemoteLab(failing, failing, deadline, others=others) as lab:
             search = RepairSearch(lab, len(passing[:MOST_COVERED]), len(also_failing), ask, findings, progress)
             search.run()
-            findings.is_complete = True
     except BudgetUsedUp:
         pass
     finally:

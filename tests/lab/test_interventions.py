@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.lab.ptrace_lab import Limits
+from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, Spot
