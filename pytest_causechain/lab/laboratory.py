@@ -6,11 +6,12 @@ import struct
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.model.load_map import LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.transfer import NOTHING, Transfer
@@ -31,7 +32,6 @@ class Event(NamedTuple):
 
 # Of one event, as the tracer writes it: low half of the return address, number of the watched address, stack pointer.
 RECORD = struct.Struct("<IIQ")
-LOW_HALF = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Trace:
 
     addresses: tuple[int, ...]
     pieces: tuple[bytes, ...]
-    base: int
+    load_map: LoadMap
     complete: bool
 
     def __len__(self) -> int:
@@ -49,8 +49,9 @@ class Trace:
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
+        return_address = cache(lambda back: self.load_map.complete(back) if back else 0)  # few of many are distinct
         return tuple(
-            Event(self.addresses[number], sp, (back - self.base & LOW_HALF) if back else 0)
+            Event(self.addresses[number], sp, return_address(back))
             for piece in self.pieces
             for back, number, sp in RECORD.iter_unpack(piece)
         )
@@ -60,12 +61,14 @@ class Lab(Closing):
     """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own. Use as a context
     manager.
 
-    `recordable` is how many events it traces within a few seconds, `run_seconds` how long one run may take."""
+    `recordable` is how many events it traces within a few seconds, `run_seconds` how long one run may take, `notes`
+    are sentences for the user on what is left out."""
 
     name: str
     program: ProgramMap
     recordable: int
     run_seconds: float
+    notes: tuple[str, ...] = ()
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
         """Run to the stops, apply the transfer, resume, observe."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_causechain.model.load_map import LoadMap, Module
 from pytest_causechain.process.linux import AT_ENTRY, is_one_open_file
 
 
@@ -51,9 +53,28 @@ def read_mappings(pid: int) -> list[Mapping]:
     return mappings
 
 
-def load_base(mappings: list[Mapping], path: str) -> int | None:
-    """Where a file is mapped from its beginning on."""
-    return next((m.start for m in mappings if m.name == path and m.offset == 0), None)
+class NotMapped(Exception):
+    """The file, named by `path`, is no part of the process."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is not mapped")
+        self.path = path
+
+
+def locate_modules(mappings: list[Mapping], path: str, relocated: bool, libraries: Sequence[str] = ()) -> LoadMap:
+    """Where a program, whose addresses may be fixed, and libraries have been loaded; NotMapped for one that has not."""
+    program = locate(mappings, path)
+    if not relocated:
+        program = replace(program, base=0)
+    return LoadMap((program, *(locate(mappings, library) for library in libraries)))
+
+
+def locate(mappings: list[Mapping], path: str) -> Module:
+    own = [mapping for mapping in mappings if mapping.name == path]
+    base = next((mapping.start for mapping in own if mapping.offset == 0), None)
+    if base is None:
+        raise NotMapped(path)
+    return Module(base, own[0].start, own[-1].end)
 
 
 def read_descriptors(pid: int) -> list[Descriptor]:

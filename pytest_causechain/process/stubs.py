@@ -31,7 +31,7 @@ BRANCHES = {FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CONDITIONAL_BRANCH}
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Words of our own in the program: where the next record goes, and what r11 was."""
+    """Words of our own in the program, where 32 bits reach: where the next record goes, and what r11 was."""
 
     cursor: int
     saved_r11: int
@@ -72,7 +72,7 @@ def overwritten(address: int, code: bytes, is_barrier: Callable[[int], bool]) ->
 
 
 def make_stub(number: int, is_entry: bool, instructions: list[Instruction], at: int, slots: Slots) -> tuple[bytes, int]:
-    """The stub's code, to be placed at an address within 2 GiB of the program, and how much of it only records."""
+    """The stub's code, to be placed at an address within 2 GiB of the instructions, and how much of it only records."""
     head = encode(record(number, is_entry, slots), at)
     block: list[Instruction] = []
     for instruction in instructions:
@@ -115,7 +115,8 @@ def record(number: int, is_entry: bool, slots: Slots) -> list[Instruction]:
 
 
 def at_address(address: int) -> MemoryOperand:
-    return MemoryOperand(Register.RIP, displ=address, displ_size=8)  # iced wants the target, not the distance
+    """Absolute: modules are too far from each other for a distance of 32 bits from all of them."""
+    return MemoryOperand(displ=address, displ_size=4)
 
 
 def at_register(register: Any, displacement: int) -> MemoryOperand:

@@ -5,6 +5,7 @@ Each becomes a jump to a stub that writes a record; where a jump does not fit, a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
@@ -12,7 +13,9 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 
+from pytest_causechain.model.load_map import LOW_HALF, number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.linux import (
     EVENT_EXEC,
@@ -27,7 +30,6 @@ from pytest_causechain.process.linux import (
     TRACE_EXIT,
     ptrace,
 )
-from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.stubs import (
     RECORD_SIZE,
     Slots,
@@ -41,7 +43,6 @@ from pytest_causechain.process.tracee import OPTIONS, TRACE_CHILDREN, NotReached
 
 # Low half of the return address, number of the watched address, stack pointer.
 RECORD = struct.Struct("<IIQ")
-LOW_HALF = 0xFFFFFFFF
 WORD = struct.Struct("<Q")
 BUFFER = 0x2100_0000_0000
 # One MiB stays in the processor's cache, which is faster than fewer interruptions.
@@ -49,14 +50,20 @@ CAPACITY = 1 << 16
 GUARD = BUFFER + CAPACITY * RECORD_SIZE
 # Generous: a stub is some 60 bytes of record and the moved instructions.
 STUB_BYTES = 128
+# Where 32 bits reach, and behind most of what a program that is not relocated may put there.
+SLOTS = Slots(0x7000_0000, 0x7000_0008)
 # Where a program that is not relocated leaves no room below it.
 FAR_PLACE = 0x1000_0000
+# A library's stubs lie so far below it: just below libraries the kernel puts what the program maps next, and a jump
+# reaches twice as far.
+LIBRARY_DISTANCE = 1 << 30
+PLACES_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
     """An instruction to record, and what must be known to put a jump there: the code of its function from there
-    on, and where jumps may lead in it. Addresses of the file."""
+    on, and where jumps may lead in it. Addresses of the file, as LoadMap tells them."""
 
     address: int
     is_entry: bool
@@ -68,7 +75,7 @@ class Tracer:
     """For one run: patches the program, runs it, gives the records."""
 
     def __init__(
-        self, process: Tracee, path: str, watched: Sequence[Watched], rows: Collection[int], use_stubs: bool = True
+        self, process: Tracee, watched: Sequence[Watched], rows: Collection[int], use_stubs: bool = True
     ) -> None:
         """`rows` are all addresses at which a line begins: a jump table may lead to any of them."""
         self.subject = process
@@ -79,58 +86,68 @@ class Tracer:
         self.count = 0
         # Whether the program became another one before all records were read.
         self.is_lossy = False
+        self._load_map = process.landmarks.load_map
+        # What was mapped: start and size.
+        self._spaces: list[tuple[int, int]] = []
         self._originals: dict[int, bytes] = {}
         self._patches: dict[int, bytes] = {}
-        # Where each stub begins, and where its part that records ends.
+        # Where each stub begins, in order, and where its part that records ends.
         self._stubs: list[int] = []
-        self._heads: list[int] = []
+        self._heads: dict[int, int] = {}
         # Signals that came amid a record: a handler would write records of its own in the same place.
         self._held: list[int] = []
         self._breakpoints: dict[int, int] = {}
         # Where the instructions went that a jump has taken the place of.
         self._moved: dict[int, int] = {}
-        self._map_memory(path, len(watched))
-        self._patch(use_stubs)
+        self._map(SLOTS.cursor, PAGE, PROT_READ_WRITE)
+        self._map(BUFFER, GUARD - BUFFER, PROT_READ_WRITE)
+        ordered = sorted(enumerate(watched), key=lambda pair: pair[1].address)
+        for module, group in groupby(ordered, key=lambda pair: number_of(pair[1].address)):
+            self._patch(module, list(group), use_stubs)
+        self._stubs.sort()
 
-    def _map_memory(self, path: str, count: int) -> None:
-        subject = self.subject
-        self._space = -(-(count * STUB_BYTES + PAGE) // PAGE) * PAGE
-        lowest = min(m.start for m in read_mappings(subject.pid) if m.name == path)
-        place = lowest - self._space - PAGE
-        if place < FAR_PLACE:
-            place = FAR_PLACE
-        subject.syscall("mmap", place, self._space, PROT_ALL, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-        subject.syscall("mmap", BUFFER, GUARD - BUFFER, PROT_READ_WRITE, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-        self._slots = Slots(place, place + 8)
-        # Not on the page of the slots: processors take writes near code for self-modification.
-        self._code = place + PAGE
+    def _map(self, place: int, size: int, protection: int) -> None:
+        self.subject.syscall("mmap", place, size, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        self._spaces.append((place, size))
 
-    def _patch(self, use_stubs: bool) -> None:
-        subject, blob = self.subject, bytearray()
+    def _map_code(self, module: int, size: int) -> int | None:
+        """Memory for stubs that jumps from a module reach; None where all of it is taken."""
+        lowest = self._load_map.modules[module].start
+        place = lowest - size - PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
+        for _ in range(PLACES_TRIED):
+            with contextlib.suppress(OSError):
+                self._map(max(place, FAR_PLACE), size, PROT_ALL)
+                return max(place, FAR_PLACE)
+            place -= size
+        return None
+
+    def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool) -> None:
+        """Instructions of one module, in the order of their addresses."""
+        subject, shift, blob = self.subject, self._load_map.shift(module), bytearray()
+        place = self._map_code(module, -(-len(group) * STUB_BYTES // PAGE) * PAGE) if use_stubs else None
         targets: dict[int, set[int]] = {}
-        starts = {subject.base + w.address for w in self._watched}
-        for number, watched in sorted(enumerate(self._watched), key=lambda pair: pair[1].address):
-            address = subject.base + watched.address
-            begin = subject.base + watched.function
+        starts = {shift + watched.address for _, watched in group}
+        for number, watched in group:
+            address, begin = shift + watched.address, shift + watched.function
             if watched.function not in targets:
                 # Read before any patch of this function: the addresses are in order.
                 code = subject.read(begin, watched.end - watched.function)
-                targets[watched.function] = branch_targets(begin, code) if use_stubs else set()
+                targets[watched.function] = branch_targets(begin, code) if place is not None else set()
             instructions = None
-            if use_stubs:
+            if place is not None:
                 # A jump table never leads to where a function's body begins.
                 rows = () if watched.is_entry else self._rows
                 instructions = overwritten(
                     address,
                     code[address - begin :],
-                    partial(is_barrier, targets[watched.function], starts, rows, subject.base),
+                    partial(is_barrier, targets[watched.function], starts, rows, shift),
                 )
-            at = self._code + len(blob)
-            if instructions is not None:
-                stub, head = make_stub(number, watched.is_entry, instructions, at, self._slots)
+            if place is not None and instructions is not None:
+                at = place + len(blob)
+                stub, head = make_stub(number, watched.is_entry, instructions, at, SLOTS)
                 self._moved[address] = at + head
                 self._stubs.append(at)
-                self._heads.append(at + head)
+                self._heads[at] = at + head
                 blob += stub.ljust(-(-len(stub) // 16) * 16, b"\xcc")
                 patch = make_jump(address, at, sum(i.len for i in instructions))
             else:
@@ -139,14 +156,15 @@ class Tracer:
             self._originals[address] = code[address - begin : address - begin + len(patch)]
             self._patches[address] = patch
             subject.write(address, patch)
-        subject.write(self._code, bytes(blob))
+        if place is not None:
+            subject.write(place, bytes(blob))
 
     def _keep(self, records: bytes) -> None:
         self.pieces.append(records)
         self.count += len(records) // RECORD_SIZE
 
     def _drain(self) -> None:
-        (cursor,) = WORD.unpack(self.subject.read(self._slots.cursor, 8))
+        (cursor,) = WORD.unpack(self.subject.read(SLOTS.cursor, 8))
         if cursor > self._begin:
             self._keep(self.subject.read(self._begin, cursor - self._begin))
 
@@ -154,14 +172,14 @@ class Tracer:
         """Let the buffer begin so that it is full after as many records as are still wanted."""
         wanted = limit - self.count
         self._begin = GUARD - RECORD_SIZE * max(1, min(CAPACITY, wanted))
-        self.subject.write(self._slots.cursor, WORD.pack(self._begin))
+        self.subject.write(SLOTS.cursor, WORD.pack(self._begin))
         return self._begin
 
     def run(self, until: Stop | None, limit: int, deadline: float) -> bool:
         """True: up to the stop, or to the end of the run. False: cut off by limit or time."""
         subject, sign = self.subject, 0
         left = until.visit if until is not None else 0
-        halt = subject.base + until.address if until is not None else 0
+        halt = self._load_map.to_run(until.address) if until is not None else 0
         if until is not None:
             self._break_at(halt)
         # The last records are read at the exit; children get their code back.
@@ -225,7 +243,7 @@ class Tracer:
 
     def _is_amid_record(self, address: int) -> bool:
         index = bisect_right(self._stubs, address) - 1
-        return index >= 0 and self._stubs[index] < address < self._heads[index]
+        return index >= 0 and self._stubs[index] < address < self._heads[self._stubs[index]]
 
     def stop_before(self, visit: int, deadline: float) -> None:
         """Stop before the visit-th execution of the only watched instruction, with the code as it was."""
@@ -236,8 +254,8 @@ class Tracer:
         registers = subject.registers()
         in_stub = self._is_amid_record(registers.rip)
         if in_stub:  # it faulted at the record of this very execution
-            registers.rip = subject.base + self._watched[0].address
-            (registers.r11,) = WORD.unpack(subject.read(self._slots.saved_r11, 8))
+            registers.rip = self._load_map.to_run(self._watched[0].address)
+            (registers.r11,) = WORD.unpack(subject.read(SLOTS.saved_r11, 8))
             subject.set_registers(registers)
         self.remove()
         subject.deferred += self._held
@@ -248,14 +266,15 @@ class Tracer:
         """Give the program its code and its address space back."""
         for address, original in self._originals.items():
             self.subject.write(address, original)
-        self.subject.syscall("munmap", self._slots.cursor, self._space)
-        self.subject.syscall("munmap", BUFFER, GUARD - BUFFER)
+        for place, size in self._spaces:
+            self.subject.syscall("munmap", place, size)
 
     def _break_at(self, address: int) -> None:
         """A breakpoint where execution must stop, in the place of a stub, if there was one."""
         if address in self._breakpoints:
             return
-        number = next((n for n, w in enumerate(self._watched) if self.subject.base + w.address == address), -1)
+        wanted = self._load_map.to_file(address)
+        number = next((n for n, w in enumerate(self._watched) if w.address == wanted), -1)
         self._moved.pop(address, None)
         if address in self._originals:
             self.subject.write(address, self._originals[address])
@@ -295,5 +314,5 @@ class Tracer:
         self._pass(address)
 
 
-def is_barrier(targets: set[int], starts: set[int], rows: Collection[int], base: int, address: int) -> bool:
-    return address in targets or address in starts or address - base in rows
+def is_barrier(targets: set[int], starts: set[int], rows: Collection[int], shift: int, address: int) -> bool:
+    return address in targets or address in starts or address - shift in rows

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, find_gdb
 from pytest_causechain.debugger.launch import write_launch
-from pytest_causechain.debugger.program import describe_program
+from pytest_causechain.debugger.program import ask_description
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.refusal import Refusal
 
@@ -98,7 +98,7 @@ class TestCommands:
         with Gdb(program) as gdb:
             with pytest.raises(GdbFailure, match="KeyError: 'names'"):
                 gdb.ask({"job": "describe", "foreign": []})
-            assert describe_program(gdb).path == program
+            assert ask_description(gdb)["functions"][0][0] == "main"
 
     def test_gdb_dies(self, program):
         with Gdb(program) as gdb:
@@ -117,7 +117,7 @@ class TestCommands:
         copy.write_bytes(Path(program).read_bytes())
         copy.chmod(0o755)
         with Gdb(str(copy)) as gdb:
-            assert [f.name for f in describe_program(gdb).functions] == ["main"]
+            assert [row[0] for row in ask_description(gdb)["functions"]] == ["main"]
 
 
 class TestRefusals:
@@ -209,7 +209,7 @@ class TestLeavingNothing:
             with pytest.raises(KeyboardInterrupt), Gdb(program) as gdb:
                 launch = write_launch(command, gdb.directory, "run")
                 launch.prepare()
-                request = {"job": "run", "program": program, "relocated": True, "steps": [{"do": "finish"}]}
+                request = {"job": "run", "program": program, "libraries": (), "steps": [{"do": "finish"}]}
                 signal.setitimer(signal.ITIMER_REAL, 0.5)
                 gdb.run(request | {"launcher": str(launch.script), "stdin": str(launch.stdin)}, launch, 100)
         finally:

@@ -327,7 +327,7 @@ def test_addresses_may_vary(varying):
     seen = {varying.experiment("failing", stops) for _ in range(3)} | {varying.experiment("passing")}
     assert {observation.stdout for observation in seen} == {STDOUT}
     visits = [varying.visit(side, stops) for side in ("passing", "failing", "passing", "failing")]
-    bases = [visit.base for visit in visits]
+    bases = [visit.load_map.base for visit in visits]
     assert bases[:2] == bases[2:]
     if Path("/proc/sys/kernel/randomize_va_space").read_text().strip() != "0":
         assert bases[0] != bases[1]

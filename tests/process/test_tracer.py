@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.debugger.gdb import Gdb
-from pytest_causechain.debugger.program import describe_program
+from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.tracee import End, NotReached
@@ -173,8 +172,8 @@ def describe():
 
     def describe_one(program):
         if program not in described:
-            with Gdb(program.path) as gdb:
-                described[program] = describe_program(gdb)
+            with Debugger(program.path) as debugger:
+                described[program] = debugger.program
         return described[program]
 
     return describe_one
@@ -188,7 +187,7 @@ def trace(start, describe, deadline):
         subject = start(program, *words)
         described = describe(program)
         watched = watched or (watch_lines if lines else watch_functions)(described)
-        tracer = Tracer(subject, program.path, watched, frozenset(described.rows), use_stubs)
+        tracer = Tracer(subject, watched, frozenset(described.rows), use_stubs)
         return tracer, tracer.run(until, limit, deadline)
 
     return trace_one
@@ -312,7 +311,7 @@ def test_more_records_than_the_buffer_holds(build, trace, deadline):
 def test_time_is_over(build, start, describe):
     program = build("int main(void) { volatile int n = 0; for (;;) n++; }")
     subject = start(program)
-    tracer = Tracer(subject, program.path, watch_functions(describe(program)), ())
+    tracer = Tracer(subject, watch_functions(describe(program)), ())
     assert not tracer.run(None, LIMIT, time.monotonic() + 0.2)
     assert len(events(tracer)) == 1
 
@@ -325,7 +324,7 @@ class TestStopBefore:
             described = describe(program)
             subject = start(program)
             mappings = read_mappings(subject.pid)
-            tracer = Tracer(subject, program.path, [watch(described, name)], (), use_stubs)
+            tracer = Tracer(subject, [watch(described, name)], (), use_stubs)
             tracer.stop_before(visit, deadline)
             address = subject.base + next(f.address for f in described.functions if f.name == name)
             assert subject.registers().rip == address
@@ -354,7 +353,7 @@ class TestStopBefore:
     def test_twice_in_a_row(self, stopped, build, describe, symbol, deadline):
         program = build(COUNTING)
         subject = stopped("count", 300)
-        tracer = Tracer(subject, program.path, [watch(describe(program), "count")], ())
+        tracer = Tracer(subject, [watch(describe(program), "count")], ())
         tracer.stop_before(60, deadline)
         address = subject.base + symbol(program, "counter")
         assert struct.unpack("<q", subject.read(address, 8)) == (359,)
