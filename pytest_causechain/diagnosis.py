@@ -88,7 +88,7 @@ class _Diagnosis:
     """The steps in order, keeping what each found so that a chain can be made at any time."""
 
     def __init__(self, pair: Pair, learn_oracle: LearnOracle, settings: Settings, progress: Progress) -> None:
-        self.pair, self.learn_oracle, self.progress = pair, learn_oracle, progress
+        self.pair, self.learn_oracle, self.settings, self.progress = pair, learn_oracle, settings, progress
         self.begin = time.monotonic()
         self.deadline = self.begin + settings.timeout_seconds
         self.trace_seconds = 0.0
@@ -103,7 +103,8 @@ class _Diagnosis:
 
     def run(self) -> None:
         self.progress("preparing the laboratory")
-        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline) as lab:
+        libraries, cache = self.settings.libraries, self.settings.cache
+        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline, None, libraries, cache) as lab:
             self.lab = lab
             oracle = self.repeat_runs(lab)
             self.progress("tracing both runs")
@@ -205,6 +206,8 @@ class _Diagnosis:
         """What is known by now."""
         if reason is None and self.timeline is not None and self.timeline.is_cut:
             reason = "the runs make more calls than can be looked at; give the failing test a smaller input."
+        if reason is None and self.lab is not None and self.lab.notes:
+            reason = " ".join(self.lab.notes)
         known = replace(self.known, reason=reason, statistics=self.statistics())
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known

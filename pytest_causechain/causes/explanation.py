@@ -69,7 +69,8 @@ class Explanation:
     def _breakpoint(self, stop: Stop) -> Breakpoint:
         function = self._program.function_at(stop.address)
         assert function is not None  # stops are made at the program's own statements
-        return Breakpoint(function.name, function.file, stop.address - function.address, stop.visit)
+        offset, library = stop.address - function.address, self._program.library_of(stop.address)
+        return Breakpoint(function.name, function.file, offset, stop.visit, library)
 
     def _only_statement(self, before: Moment, after: Moment) -> Place | None:
         """The one statement that both runs completed between two moments, and nothing else: the one executed,

@@ -25,16 +25,16 @@ COMPRESSION = 1
 
 
 class DescriptionStore:
-    """The description of one program with its libraries, in a file below `directory`."""
+    """The description of one program with its libraries, in a file below the directory `cache`."""
 
-    def __init__(self, directory: Path, modules: Sequence[str], gdb: str) -> None:
+    def __init__(self, cache: Path, modules: Sequence[str], gdb: str) -> None:
         """`modules` are the paths of the program and its libraries. One without a build id is never kept."""
-        self._directory = directory
+        self._directory = cache / "programs"
         self._path: Path | None = None
         with contextlib.suppress(OSError, ValueError, LookupError, zlib.error):
             builds = [read_build_id(module) for module in modules]
             if all(builds):
-                self._path = directory / f"{make_key([*map(str, builds), *modules[1:]], gdb)}.bin"
+                self._path = self._directory / f"{make_key([*map(str, builds), *modules[1:]], gdb)}.bin"
 
     def load(self) -> dict[str, Any] | None:
         """None when there is none that can be read."""

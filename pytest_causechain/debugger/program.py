@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_causechain.debugger.gdb import Gdb
-from pytest_causechain.model.load_map import LoadMap
+from pytest_causechain.model.load_map import LoadMap, number_of
 from pytest_causechain.model.moment import Position
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.elf import FILE_HEADER, MACHINE_X86_64, MAGIC, TYPE_SHARED, read_machine, read_type
@@ -55,6 +55,11 @@ class ProgramMap:
     @property
     def modules(self) -> tuple[str, ...]:
         return (self.path, *self.libraries)
+
+    def library_of(self, address: int) -> str | None:
+        """The path of the one that an address belongs to; None: to the program itself."""
+        number = number_of(address)
+        return self.libraries[number - 1] if number else None
 
     def place_libraries(self, load_map: LoadMap) -> list[tuple[str, int]]:
         """For gdb: the path of each, and where it is loaded."""

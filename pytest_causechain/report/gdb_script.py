@@ -31,6 +31,11 @@ SETTINGS = (
     # The arguments below are quoted for a shell, and the shell redirects the input.
     "set startup-with-shell on",
 )
+LOAD_LIBRARIES = (
+    "# Go where the program itself begins: only now are its libraries there.",
+    "tbreak *(char *) &_start",
+    "continue",
+)
 
 
 def render_gdb_script(chain: Chain, link: Link, *, stdin_path: str | None = None) -> str:
@@ -41,6 +46,8 @@ def render_gdb_script(chain: Chain, link: Link, *, stdin_path: str | None = None
         lines += ["", *_comment(f"This link cannot be replayed by a script: {obstacle}"), _echo(obstacle)]
     elif chain.program is not None and chain.passing is not None:
         lines += ["", *SETTINGS, *_start_program(chain.program.path, chain.passing, stdin_path)]
+        if any(stop.library for stop in link.moment.stops):
+            lines += ["", *LOAD_LIBRARIES]
         for stop in link.moment.stops:
             lines += ["", *_go_to(stop)]
         for cause in link.causes:
