@@ -5,13 +5,17 @@ from __future__ import annotations
 import struct
 import subprocess
 import time
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from pytest_causechain.debugger.debugger import Debugger
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.maps import read_mappings
+from pytest_causechain.process.subject import launch
 from pytest_causechain.process.tracee import End, NotReached
 from pytest_causechain.process.tracer import BUFFER, CAPACITY, GUARD, RECORD, Tracer, Watched
 
@@ -410,3 +414,86 @@ class TestSignals:
         ticks, calls = (int(word) for word in tracer.subject.outputs()[0].split())
         recorded = [names[number] for _, number, _ in events(tracer)]
         assert (recorded.count("handle"), recorded.count("count")) == (ticks, calls)
+
+
+LIBRARY = """
+static int weight;
+
+int weigh(int number)
+{
+    weight += number;
+    return weight;
+}
+"""
+USER = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+int weigh(int number);
+
+static int twice(int number)
+{
+    return weigh(number) + weigh(number);
+}
+
+int main(void)
+{
+    int sum = 0;
+    for (int i = 0; i < 1000; i++)
+        sum += twice(i);
+    void *place = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("%d %p %p\\n", sum, malloc(1 << 20), place);
+    return 0;
+}
+"""
+
+
+class TestLibraries:
+    @pytest.fixture(params=[(), ("-no-pie",)], ids=["pie", "no-pie"])
+    def traced(self, request, build, deadline):
+        """traced(use_stubs) is a Tracer of all functions of a program and its library, and its run is over."""
+        library = build(LIBRARY, "-shared", "-fPIC").path
+        program = build(USER, library, *request.param)
+        with Debugger(program.path, [library]) as debugger:
+            described = debugger.program
+        command = Command(program, (program.path,), "/")
+        with ExitStack() as stack:
+
+            def trace_it(use_stubs):
+                subject = launch(command, described.relocated, deadline, [library])
+                stack.callback(subject.kill)
+                tracer = Tracer(subject, watch_functions(described), frozenset(described.rows), use_stubs)
+                assert tracer.run(None, LIMIT, deadline)
+                return tracer, described
+
+            yield trace_it
+
+    def test_stubs_record_what_breakpoints_do(self, traced, deadline):
+        (fast, described), (slow, _) = traced(True), traced(False)
+        assert events(fast) == events(slow)
+        names = [f.name for f in described.functions]
+        assert Counter(names[number] for _, number, _ in events(fast)) == {"main": 1, "twice": 1000, "weigh": 2000}
+        # No function of these needs a breakpoint.
+        assert not fast._breakpoints and len(fast._moved) == 3
+
+    def test_what_the_program_maps_lies_where_it_always_does(self, traced, deadline):
+        tracer, _ = traced(True)
+        tracer.subject.finish(deadline)
+        plain, _ = traced(False)
+        plain.subject.finish(deadline)
+        assert tracer.subject.outputs() == plain.subject.outputs()
+        command = tracer.subject.command
+        natural = launch(command, False, deadline)
+        try:
+            natural.finish(deadline)
+            assert natural.outputs() == plain.subject.outputs()
+        finally:
+            natural.kill()
+
+    def test_all_places_near_the_library_are_taken(self, traced, monkeypatch, deadline):
+        """Then breakpoints do it."""
+        monkeypatch.setattr("pytest_causechain.process.tracer.PLACES_TRIED", 0)
+        tracer, _ = traced(True)
+        assert len(tracer._breakpoints) == 3
+        assert len(events(tracer)) == 3001
