@@ -28,29 +28,24 @@ class Debugger(Closing):
         self._gdb: Gdb | None = None
         self._store = DescriptionStore(cache, (path, *libraries), gdb) if cache is not None else None
         description = self._store.load() if self._store is not None else None
-        if description is None:
-            description = self._describe(libraries) | {"layouts": []}
-        self._description = description
-        try:
-            self.program: ProgramMap = make_program(path, libraries, description)
-        except BaseException:
-            self.close_gdb()
-            raise
-        self.layouts = FrameLayouts(self.program, description["layouts"])
         # How many layouts are on the disk; -1: not even the description, which is most worth keeping.
-        self._kept = -1 if self._gdb is not None else len(description["layouts"])
+        self._kept = len(description["layouts"]) if description is not None else -1
+        try:
+            self._description = description or self._describe(libraries)
+            self.program: ProgramMap = make_program(path, libraries, self._description)
+        except GdbFailure as failure:
+            self._close_gdb()
+            raise Refusal(f"gdb cannot read {path} ({failure}): build it anew with -g.") from None
+        except BaseException:
+            self._close_gdb()
+            raise
+        self.layouts = FrameLayouts(self.program, self._description["layouts"])
         self._keep()
 
     def _describe(self, libraries: Sequence[str]) -> dict[str, Any]:
+        """At the addresses that hold for all runs, before there is one."""
         places = [[path, module_address(number)] for number, path in enumerate(libraries, 1)]
-        try:
-            return ask_description(self._start([], places))
-        except GdbFailure as failure:
-            self.close_gdb()
-            raise Refusal(f"gdb cannot read {self._path} ({failure}): build it anew with -g.") from None
-        except BaseException:
-            self.close_gdb()
-            raise
+        return ask_description(self._start([], places)) | {"layouts": []}
 
     @property
     def gdb(self) -> Gdb:
@@ -70,9 +65,9 @@ class Debugger(Closing):
 
     def close(self) -> None:
         self._keep()
-        self.close_gdb()
+        self._close_gdb()
 
-    def close_gdb(self) -> None:
+    def _close_gdb(self) -> None:
         if self._gdb is not None:
             self._gdb.close()
             self._gdb = None

@@ -205,9 +205,8 @@ class TestWhatIsTaken:
 
     def test_a_library_is_a_part_of_it(self, build, cache, asked):
         library = str(build({"part.c": "static int kept; int part(int a) { kept = a; return a; }"}, "-shared", "-fPIC"))
-        program = str(
-            build({"main.c": "int part(int); int main(int argc, char **argv) { return part(argc); }"}, library)
-        )
+        main = "int part(int); int main(int argc, char **argv) { return part(argc); }"
+        program = str(build({"main.c": main}, "-Wl,--no-as-needed", library))
         expected = []
         for _ in range(2):
             with Debugger(program, [library], cache) as debugger:
