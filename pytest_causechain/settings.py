@@ -88,13 +88,19 @@ def read_settings(config: pytest.Config) -> Settings:
         most_tests=DEFAULTS.most_tests if values["max"] is None else values["max"],
         directory=config.rootpath / (values["dir"] or DEFAULTS.directory),
         neighbour=values["neighbour"],
-        libraries=tuple(_place(config, pattern) for pattern in config.getini("cause_chain_libraries")),
+        libraries=_read_libraries(config),
     )
 
 
-def _place(config: pytest.Config, pattern: str) -> str:
+def _read_libraries(config: pytest.Config) -> tuple[str, ...]:
     """A path holds wherever the engine runs; a file name stays one."""
-    return str(config.rootpath / pattern) if "/" in pattern else pattern
+    import pytest
+
+    try:
+        patterns = config.getini("cause_chain_libraries")
+    except (ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
+        raise pytest.UsageError(f"cause_chain_libraries must be a list of file names ({error}).") from None
+    return tuple(str(config.rootpath / pattern) if "/" in pattern else pattern for pattern in patterns)
 
 
 def _read(config: pytest.Config, option: _Option) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import struct
 import subprocess
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.lab.libraries import choose_libraries
+from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.load_map import number_of
@@ -19,6 +21,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.moments.tree import Invocation, build_tree
+from pytest_causechain.process import subject
 
 PLENTY_SECONDS = 300.0
 MAIN = """
@@ -270,6 +273,23 @@ class TestVisits:
         with open_on(program, kind, "libweigh.so", "libkeep.so", word="200") as lab:
             state = lab.visit("passing", (Stop(find_function(lab, "weigh").body, visit),))
             assert read_int(state, find_global(lab, state, "calls")) == visit - 1
+
+
+def test_where_addresses_vary(program, monkeypatch):
+    """As in a container that forbids personality(): each side has places of its own."""
+    monkeypatch.setattr(subject, "fix_addresses", lambda: None)
+    command = Command(program, (program.path, "8"), str(Path(program.path).parent))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    patterns = ("libweigh.so", "libkeep.so")
+    with PtraceLab(command, command, time.monotonic() + PLENTY_SECONDS, libraries=patterns) as lab:
+        for side in ("passing", "failing", "passing"):
+            visit = lab.visit(side, (Stop(find_function(lab, "keep").body, 3),))
+            assert [frame.function for frame in visit.frames] == ["keep", "weigh", "main"]
+            assert read_int(visit, find_global(lab, visit, "calls")) == 3
+        traces = [lab.trace(side, (), [f.address for f in lab.program.functions]) for side in ("passing", "failing")]
+        callers = [[(event.address, event.return_address) for event in trace.events[1:]] for trace in traces]
+        assert callers[0] == callers[1]
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class TestTransfers:

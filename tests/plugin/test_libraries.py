@@ -141,6 +141,13 @@ def test_library_without_debug_information_is_told(tmp_path):
     assert "build it with -g" in " ".join(" ".join(read_section(session.output)).split())
 
 
+def test_a_list_that_cannot_be_read(pytester):
+    pytester.makeini("[pytest]\ncause_chain_libraries = 'libtariff.so\n")
+    result = pytester.runpytest_subprocess("--cause-chain")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: cause_chain_libraries must be a list of file names (No closing quotation)."])
+
+
 def test_help_tells_of_it(pytester):
     result = pytester.runpytest_subprocess("--help")
     result.stdout.fnmatch_lines(["*cause_chain_libraries (args):*"])
