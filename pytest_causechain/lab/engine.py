@@ -61,7 +61,7 @@ def serve(connection: Connection[Any, Any]) -> int:
                 if isinstance(message, Open):
                     lab = open_lab(message)
                     types_told = len(lab.program.types)
-                    value: Any = (lab.program, lab.recordable)
+                    value: Any = (lab.program, lab.recordable, lab.width)
                 else:
                     assert lab is not None
                     value = carry_out(lab, message)

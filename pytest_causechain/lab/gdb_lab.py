@@ -27,6 +27,7 @@ class GdbLab(Lab):
 
     name = "gdb"
     recordable = 10_000
+    width = 1
 
     def __init__(self, passing: Command, failing: Command, deadline: float) -> None:
         self.deadline = deadline

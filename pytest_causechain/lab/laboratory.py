@@ -60,11 +60,13 @@ class Lab(Closing):
     """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own. Use as a context
     manager.
 
-    `recordable` is how many events it traces within a few seconds, `run_seconds` how long one run may take."""
+    `recordable` is how many events it traces within a few seconds, `width` how many experiments it makes at a time,
+    `run_seconds` how long one run may take."""
 
     name: str
     program: ProgramMap
     recordable: int
+    width: int
     run_seconds: float
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:

@@ -65,7 +65,7 @@ class PtraceLab(Lab):
         self.name = "fork" if use_copies else "rerun"
         self.deadline = deadline
         self.run_seconds = FIRST_RUN_SECONDS
-        self._at_a_time = len(os.sched_getaffinity(0))
+        self.width = len(os.sched_getaffinity(0))
         self._commands: dict[Side, Command] = {"passing": passing, "failing": failing}
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
@@ -103,7 +103,7 @@ class PtraceLab(Lab):
         flights: list[_Flight] = []
         try:
             while waiting or flights:
-                if waiting and len(flights) < self._at_a_time:
+                if waiting and len(flights) < self.width:
                     flights.append(self._take_off(side, stops, *waiting.popleft()))
                 else:
                     flight, end = land_first(flights)
