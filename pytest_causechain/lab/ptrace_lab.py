@@ -59,7 +59,7 @@ class PtraceLab(Lab):
     """Use as a context manager, in a process with a single thread: SIGCHLD stays blocked there."""
 
     # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
-    recordable = 300_000
+    recordable = 2_000_000
 
     def __init__(self, passing: Command, failing: Command, deadline: float, use_copies: bool = True) -> None:
         self.name = "fork" if use_copies else "rerun"
