@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -40,7 +40,8 @@ class Narrowing(Generic[T]):
 
     passing: frozenset[T]
     difference: tuple[Unit[T], ...]
-    n: int = 2
+    # Of the parts that the difference is divided into.
+    bounds: tuple[int, ...]
     is_opened: bool = False
     # Outcomes of `passing` with each part so far, and of `failing` without it.
     added: tuple[Outcome, ...] = ()
@@ -51,47 +52,56 @@ class Narrowing(Generic[T]):
         return self.passing | deltas_of(self.difference)
 
     @property
+    def n(self) -> int:
+        return len(self.bounds) - 1
+
+    def _part(self, i: int) -> tuple[Unit[T], ...]:
+        return self.difference[self.bounds[i] : self.bounds[i + 1]]
+
+    def _rest(self, i: int) -> tuple[Unit[T], ...]:
+        return self.difference[: self.bounds[i]] + self.difference[self.bounds[i + 1] :]
+
+    @property
     def question(self) -> frozenset[T] | None:
         """The next configuration to try. The failing configuration is always `passing` with the whole difference, so
         failing minus a part is `passing` with the rest."""
         if len(self.difference) == 1:
             return None
-        splits = split(self.difference, self.n)
         if len(self.added) < self.n:
-            return self.passing | deltas_of(splits[len(self.added)][0])
+            return self.passing | deltas_of(self._part(len(self.added)))
         # With two parts all configurations have been tried by now, and none was resolved.
         if self.n > 2 and len(self.removed) < self.n:
-            return self.passing | deltas_of(splits[len(self.removed)][1])
+            return self.passing | deltas_of(self._rest(len(self.removed)))
         return None
 
     def answer(self, outcome: Outcome) -> Narrowing[T]:
         """One unfolding of dd2, case by case. (The fourth case is printed with "passing minus a part" in the figure,
         which is always `passing`.)"""
-        splits = split(self.difference, self.n)
         if len(self.added) < self.n:
-            part, rest = splits[len(self.added)]
+            i = len(self.added)
             if outcome is Outcome.FAIL:
-                return narrow(self.passing, part)
+                return narrow(self.passing, self._part(i))
             if outcome is Outcome.PASS and self.n == 2:
                 # Of two parts, adding one is removing the other: the second case holds, at no cost.
-                return narrow(self.passing | deltas_of(part), rest)
+                return narrow(self.passing | deltas_of(self._part(i)), self._rest(i))
             state = replace(self, added=(*self.added, outcome))
         else:
-            part, rest = splits[len(self.removed)]
+            i = len(self.removed)
             if outcome is Outcome.PASS:
-                return narrow(self.passing | deltas_of(rest), part)
+                return narrow(self.passing | deltas_of(self._rest(i)), self._part(i))
             state = replace(self, removed=(*self.removed, outcome))
-        return state if state.question is not None else state._end_round(splits)
+        return state if state.question is not None else state._end_round()
 
-    def _end_round(self, splits: Sequence[tuple[tuple[Unit[T], ...], tuple[Unit[T], ...]]]) -> Narrowing[T]:
+    def _end_round(self) -> Narrowing[T]:
         if Outcome.PASS in self.added:
-            part, rest = splits[self.added.index(Outcome.PASS)]
-            return narrow(self.passing | deltas_of(part), rest, max(self.n - 1, 2))
+            i = self.added.index(Outcome.PASS)
+            return narrow(self.passing | deltas_of(self._part(i)), self._rest(i), max(self.n - 1, 2))
         if Outcome.FAIL in self.removed:
-            _, rest = splits[self.removed.index(Outcome.FAIL)]
-            return narrow(self.passing, rest, max(self.n - 1, 2))
+            return narrow(self.passing, self._rest(self.removed.index(Outcome.FAIL)), max(self.n - 1, 2))
         n = min(2 * self.n, len(self.difference), GROUP_PARTS if self.is_opened else len(self.difference))
-        return self if n <= self.n else replace(self, n=n, added=(), removed=())
+        if n <= self.n:
+            return self
+        return Narrowing(self.passing, self.difference, split(self.difference, n), self.is_opened)
 
 
 def narrow(passing: frozenset[T], difference: tuple[Unit[T], ...], n: int = 2) -> Narrowing[T]:
@@ -99,7 +109,7 @@ def narrow(passing: frozenset[T], difference: tuple[Unit[T], ...], n: int = 2) -
     is_opened = False
     while len(difference) == 1 and difference[0].parts:
         difference, n, is_opened = difference[0].parts, 2, True
-    return Narrowing(passing, difference, n, is_opened)
+    return Narrowing(passing, difference, split(difference, min(n, len(difference))), is_opened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,8 @@ class Trimming(Generic[T]):
             return Trimming(self.failing.difference(unit.deltas), rest, self.needed)
         if len(unit.deltas) == 1:
             return Trimming(self.failing, rest, self.needed.union(unit.deltas))
-        halves = tuple(bundle(half) for half, _ in split(unit.parts, 2))
+        middle = split(unit.parts, 2)[1]
+        halves = bundle(unit.parts[:middle]), bundle(unit.parts[middle:])
         return Trimming(self.failing, halves + rest, self.needed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
@@ -60,14 +60,14 @@ def restrict(units: Iterable[Unit[T]], wanted: frozenset[T]) -> tuple[Unit[T], .
     return tuple(found)
 
 
-def split(units: tuple[Unit[T], ...], n: int) -> list[tuple[tuple[Unit[T], ...], tuple[Unit[T], ...]]]:
-    """n successive parts of nearly as many deltas each, but at least one unit, each with the rest; n <= len(units)."""
+def split(units: Sequence[Unit[T]], n: int) -> tuple[int, ...]:
+    """The n + 1 bounds of n successive parts of nearly as many deltas each, but at least one unit; n <= len(units)."""
     weights = list(accumulate(len(unit.deltas) for unit in units))
     bounds = [0]
     for i in range(1, n):
         even = bisect_right(weights, weights[-1] * i // n)
         bounds.append(min(max(even, bounds[-1] + 1), len(units) - (n - i)))
-    return [(units[start:stop], units[:start] + units[stop:]) for start, stop in pairwise([*bounds, len(units)])]
+    return (*bounds, len(units))
 
 
 def deltas_of(units: Iterable[Unit[T]]) -> frozenset[T]:
