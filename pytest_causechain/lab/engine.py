@@ -65,7 +65,7 @@ def serve(connection: Connection[Any, Any]) -> int:
                 if isinstance(message, Open):
                     lab = open_lab(message)
                     types_told = len(lab.program.types)
-                    value: Any = (lab.program, lab.recordable, lab.notes)
+                    value: Any = (lab.program, lab.recordable, lab.width, lab.notes)
                 else:
                     assert lab is not None
                     value = carry_out(lab, message)

@@ -32,6 +32,7 @@ class GdbLab(Lab):
 
     name = "gdb"
     recordable = 10_000
+    width = 1
 
     def __init__(
         self,

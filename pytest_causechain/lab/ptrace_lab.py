@@ -60,7 +60,7 @@ class PtraceLab(Lab):
     """Use as a context manager, in a process with a single thread: SIGCHLD stays blocked there."""
 
     # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
-    recordable = 300_000
+    recordable = 2_000_000
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PtraceLab(Lab):
         self.name = "fork" if use_copies else "rerun"
         self.deadline = deadline
         self.run_seconds = FIRST_RUN_SECONDS
-        self._at_a_time = len(os.sched_getaffinity(0))
+        self.width = len(os.sched_getaffinity(0))
         self._commands: dict[Side, Command] = {"passing": passing, "failing": failing}
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
@@ -105,7 +105,7 @@ class PtraceLab(Lab):
         flights: list[_Flight] = []
         try:
             while waiting or flights:
-                if waiting and len(flights) < self._at_a_time:
+                if waiting and len(flights) < self.width:
                     flights.append(self._take_off(side, stops, *waiting.popleft()))
                 else:
                     flight, end = land_first(flights)

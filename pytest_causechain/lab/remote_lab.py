@@ -47,6 +47,7 @@ class RemoteLab(Lab):
         self._companion: Companion | None = None
         self.program: ProgramMap
         self.recordable: int
+        self.width: int
         try:
             self._call(self._opening)
         except BaseException:
@@ -106,7 +107,7 @@ class RemoteLab(Lab):
             with uninterrupted():
                 self._companion = Companion("pytest_causechain.lab.engine")
             # A new engine numbers types anew: earlier visits keep the table that they came with.
-            self.program, self.recordable, self.notes = self._exchange(self._opening)
+            self.program, self.recordable, self.width, self.notes = self._exchange(self._opening)
             self._exchange(Call("run_seconds", (self._run_seconds,)))
         return None if isinstance(message, Open) else self._exchange(message)
 
