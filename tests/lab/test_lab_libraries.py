@@ -20,7 +20,7 @@ from pytest_causechain.model.load_map import number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.moments.tree import Invocation, build_tree
+from pytest_causechain.moments.tree import Tree, build_tree
 from pytest_causechain.process import subject
 
 PLENTY_SECONDS = 300.0
@@ -187,9 +187,12 @@ def read_int(visit, address: int) -> int:
     return struct.unpack_from("<i", region.data, address - region.start)[0]
 
 
-def show(item, names) -> str:
-    inner = " ".join(show(child, names) for child in item.children if isinstance(child, Invocation))
-    return f"{names[item.function]}({inner})" if inner else names[item.function]
+def show(tree: Tree, names: dict[int, str], item: int = -1) -> str:
+    inner = " ".join(show(tree, names, child) for child in tree.children(item))
+    if item < 0:
+        return inner
+    name = names[tree.tokens[item][0]]
+    return f"{name}({inner})" if inner else name
 
 
 class TestDescription:
@@ -219,8 +222,7 @@ class TestTraces:
         trace = lab.trace("passing", (), addresses)
         assert trace.complete
         names = {f.address: f.name for f in lab.program.functions}
-        roots, _ = build_tree(trace.events, lab.program)
-        assert [show(root, names) for root in roots] == [f"main({'weigh(twice keep) ' * 8}keep)"]
+        assert show(build_tree(trace.events, lab.program), names) == f"main({'weigh(twice keep) ' * 8}keep)"
 
     def test_return_addresses_lie_in_the_callers(self, lab):
         trace = lab.trace("passing", (), [find_function(lab, "keep").address])
