@@ -347,6 +347,7 @@ def look(request):
     """Frames and variables of a process that somebody else started and stopped; it does not survive this."""
     gdb.execute(f"attach {request['pid']}", to_string=True)
     try:
+        next(t for t in gdb.selected_inferior().threads() if t.ptid[1] == request["thread"]).switch()
         if request["backtrace"]:
             return {"backtrace": backtrace()}
         answer = {"frames": describe_frames(request["base"])}

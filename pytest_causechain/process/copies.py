@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 
 from pytest_causechain.process.assembly import SystemCalls, assemble_fork
-from pytest_causechain.process.linux import CLONE_PARENT, CLONE_PTRACE, PAGE, SETOPTIONS, current_processor, ptrace
+from pytest_causechain.process.linux import CLONE_PARENT, CLONE_PTRACE, PAGE, current_processor
 from pytest_causechain.process.maps import (
     Descriptor,
     Mapping,
@@ -26,7 +26,8 @@ from pytest_causechain.process.maps import (
     read_timers,
 )
 from pytest_causechain.process.subject import Streams, Subject, identity
-from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, ProcessGone, Tracee
+from pytest_causechain.process.threads import ProcessGone
+from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, Tracee
 
 CODE_AT = SCRATCH + 64
 # The names of the files for the next copy's outputs, then those of all others.
@@ -61,7 +62,7 @@ class Template:
         self._processors = os.sched_getaffinity(subject.pid)
         self._calls = self._prepare_code(read_descriptors(subject.pid))
         self._home = subject.registers()
-        ptrace(SETOPTIONS, subject.pid, 0, OPTIONS)
+        subject.threads.set_options(OPTIONS)
         subject.jump(CODE_AT)
 
     def _prepare_code(self, descriptors: list[Descriptor]) -> int:
@@ -109,7 +110,7 @@ class Template:
                 streams.close()
                 raise
             try:
-                copy.wait()
+                copy.settle()
                 os.setpgid(copy.pid, copy.pid)
                 self._open_files(copy)
                 copy.set_registers(self._home)

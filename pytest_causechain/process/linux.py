@@ -9,11 +9,11 @@ import ctypes
 import os
 import platform
 
-TRACEME, CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 0, 7, 9, 12, 13, 17
-SETOPTIONS, GETEVENTMSG, GETREGSET, SETREGSET = 0x4200, 0x4201, 0x4204, 0x4205
+CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 7, 9, 12, 13, 17
+SETOPTIONS, GETEVENTMSG, GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4200, 0x4201, 0x4204, 0x4205, 0x4206, 0x4207
 TRACE_FORK, TRACE_VFORK, TRACE_CLONE, TRACE_EXEC, TRACE_VFORK_DONE, TRACE_EXIT = 0x2, 0x4, 0x8, 0x10, 0x20, 0x40
 EXIT_KILL = 0x100000
-EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_VFORK_DONE, EVENT_EXIT = 1, 2, 3, 4, 5, 6
+EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_VFORK_DONE, EVENT_EXIT, EVENT_STOP = 1, 2, 3, 4, 5, 6, 128
 NT_X86_XSTATE = 0x202
 WAIT_ALL = 0x40000000  # __WALL: children of any kind, threads too
 ADDR_NO_RANDOMIZE = 0x0040000
@@ -34,7 +34,7 @@ SYSCALLS = {
     "dup3": 292,
     "memfd_create": 319,
 }
-KCMP, KCMP_FILE = 312, 0
+KCMP, KCMP_FILE, TGKILL = 312, 0, 234
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 INT3 = b"\xcc"
 PAGE = 4096
@@ -77,10 +77,16 @@ def ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> None:
         raise OSError(error, os.strerror(error), f"ptrace {request:#x} of {pid}")
 
 
-def trace_me() -> None:
-    """In a child, before exec."""
-    if _libc.ptrace(TRACEME, 0, None, None) == -1:
-        raise OSError(ctypes.get_errno(), "ptrace refused")
+def event_message(thread: int) -> int:
+    """Of a thread that stopped at an event: the number of the process or thread it has made."""
+    message = ctypes.c_ulong()
+    ptrace(GETEVENTMSG, thread, 0, ctypes.addressof(message))
+    return message.value
+
+
+def send_signal(pid: int, thread: int, sign: int) -> None:
+    """To one thread of a process, if it is still there."""
+    _libc.syscall(TGKILL, pid, thread, sign)
 
 
 def is_one_open_file(pid: int, first: int, second: int) -> bool:

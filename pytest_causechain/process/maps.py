@@ -92,6 +92,18 @@ def list_threads(pid: int) -> list[int]:
         return []
 
 
+def is_thread(pid: int, thread: int) -> bool:
+    return os.path.exists(f"/proc/{pid}/task/{thread}")
+
+
+def has_ended(pid: int) -> bool:
+    """Or its first thread has, while others go on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def pending_signals(pid: int) -> list[int]:
     """Sent to it and not delivered yet."""
     lines = Path(f"/proc/{pid}/status").read_text("utf-8", "surrogateescape").splitlines()

@@ -22,10 +22,8 @@ from pytest_causechain.process.linux import (
     PAGE,
     PROT_ALL,
     PROT_READ_WRITE,
-    SETOPTIONS,
     SINGLESTEP,
     TRACE_EXIT,
-    ptrace,
 )
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.stubs import (
@@ -79,8 +77,7 @@ class Tracer:
         self.count = 0
         # Whether the program became another one before all records were read.
         self.is_lossy = False
-        self._originals: dict[int, bytes] = {}
-        self._patches: dict[int, bytes] = {}
+        self._originals, self._patches = process.originals, process.patches
         # Where each stub begins, and where its part that records ends.
         self._stubs: list[int] = []
         self._heads: list[int] = []
@@ -165,7 +162,7 @@ class Tracer:
         if until is not None:
             self._break_at(halt)
         # The last records are read at the exit; children get their code back.
-        ptrace(SETOPTIONS, subject.pid, 0, OPTIONS | TRACE_EXIT | TRACE_CHILDREN)
+        subject.threads.set_options(OPTIONS | TRACE_EXIT | TRACE_CHILDREN)
         self._rewind(limit)
         self._step_off()
         while True:
@@ -184,7 +181,6 @@ class Tracer:
                 # The records since the last look are gone with the program's memory.
                 self.is_lossy = bool(self._moved)
                 return True
-            subject.care_for_children(status >> 16, self._originals, self._patches)
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
             registers = subject.registers()
             if sign == signal.SIGSEGV and self._is_amid_record(registers.rip):
@@ -216,7 +212,7 @@ class Tracer:
         """Signals that are held back are handed over once the record is complete."""
         subject = self.subject
         if self._held and self._is_amid_record(subject.registers().rip):
-            ptrace(SINGLESTEP, subject.pid)
+            subject.threads.go(subject.pid, request=SINGLESTEP)
             return
         for held in self._held:
             os.kill(subject.pid, held)
@@ -248,6 +244,8 @@ class Tracer:
         """Give the program its code and its address space back."""
         for address, original in self._originals.items():
             self.subject.write(address, original)
+        self._originals.clear()
+        self._patches.clear()
         self.subject.syscall("munmap", self._slots.cursor, self._space)
         self.subject.syscall("munmap", BUFFER, GUARD - BUFFER)
 

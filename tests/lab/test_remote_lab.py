@@ -31,7 +31,8 @@ PROGRAM = r"""
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-static void *nothing(void *x) { return x; }
+static void *wait_until(void *x) { pthread_mutex_lock(x); return NULL; }
+static void amid(void) {}
 static int twice(int n) { return 2 * n; }
 static int table(int n)
 {
@@ -46,7 +47,11 @@ int main(int argc, char **argv)
         open("output", O_WRONLY | O_CREAT, 0600);
     if (argc > 1 && strcmp(argv[1], "threads") == 0) {
         pthread_t thread;
-        pthread_create(&thread, NULL, nothing, NULL);
+        pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+        pthread_mutex_lock(&mutex);
+        pthread_create(&thread, NULL, wait_until, &mutex);
+        amid();
+        pthread_mutex_unlock(&mutex);
         pthread_join(thread, NULL);
     }
     if (argc > 1 && strcmp(argv[1], "crash") == 0)
@@ -241,8 +246,10 @@ class TestChoice:
 
     def test_threads(self, open_remote):
         lab = open_remote("threads")
-        assert lab.name == "gdb"
         assert lab.experiment("failing", stop_at(lab, "twice")).stdout == STDOUT
+        assert lab.name == "fork"  # they have ended by then
+        assert lab.experiment("failing", stop_at(lab, "amid")).stdout == STDOUT
+        assert lab.name == "rerun"
 
 
 def test_frames_with_an_array_of_computed_length(open_remote):
