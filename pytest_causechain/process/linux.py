@@ -59,6 +59,7 @@ class Registers(ctypes.Structure):
     rbp: int
     rax: int
     r11: int
+    gs_base: int
     orig_rax: int
 
 

@@ -157,7 +157,7 @@ class Threads:
             status = self._wait_for(thread, block=self._standing == {self.pid})
             if status is not None:
                 break
-            if has_ended(self.pid):  # which is not reported before all others have been waited for
+            if thread == self.pid and has_ended(thread):  # which is not reported before all others have been waited for
                 raise ProcessGone(self.pid)
             signal.sigtimedwait({signal.SIGCHLD}, DOZE_SECONDS)
         if not os.WIFSTOPPED(status):

@@ -116,6 +116,8 @@ class Tracee:
         # By address: what we have put into the program's code, and what was there.
         self.patches: dict[int, bytes] = {}
         self.originals: dict[int, bytes] = {}
+        # Called with each thread but the first before it is handed a signal.
+        self.before_signal: Callable[[int], None] | None = None
         self.is_over = False
         self.deferred: list[int] = []  # signals held back while we stepped
         self._memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)  # bound to the address space: only after an exec
@@ -138,6 +140,10 @@ class Tracee:
         registers = Registers()
         ptrace(GETREGS, self.thread, 0, ctypes.addressof(registers))
         return registers
+
+    def registers_of(self, thread: int) -> Registers:
+        with self.selected(thread):
+            return self.registers()
 
     def set_registers(self, registers: Registers) -> None:
         ptrace(SETREGS, self.thread, 0, ctypes.addressof(registers))
@@ -182,6 +188,8 @@ class Tracee:
             self._care_for_children(thread, event)
             return False
         if thread != self.pid and (event or sign not in CRASHES):
+            if sign and not event and self.before_signal is not None:
+                self.before_signal(thread)
             self.threads.go(thread, 0 if event else sign)
             return False
         self._halt_threads()
@@ -374,6 +382,9 @@ class Tracee:
             pass
         finally:
             child.close()
+
+    def has_other_threads(self) -> bool:
+        return len(list_threads(self.pid)) > 1
 
     def halt(self) -> None:
         """See where it is: its first thread, or another one when that has ended."""
