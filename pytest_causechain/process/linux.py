@@ -34,7 +34,7 @@ SYSCALLS = {
     "dup3": 292,
     "memfd_create": 319,
 }
-KCMP, KCMP_FILE, TGKILL = 312, 0, 234
+KCMP, KCMP_FILE, TGKILL, FUTEX = 312, 0, 234, 202
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 INT3 = b"\xcc"
 PAGE = 4096

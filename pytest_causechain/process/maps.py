@@ -104,6 +104,15 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+def waiting_call(thread: int) -> int | None:
+    """The number of the system call in which a thread sleeps; None while it runs."""
+    try:
+        number = Path(f"/proc/{thread}/syscall").read_text().split()[0]
+    except OSError:
+        return None
+    return None if number == "running" else int(number)
+
+
 def pending_signals(pid: int) -> list[int]:
     """Sent to it and not delivered yet."""
     lines = Path(f"/proc/{pid}/status").read_text("utf-8", "surrogateescape").splitlines()

@@ -1,4 +1,8 @@
-"""The threads of a traced process: all run, or all stand, so that what one of them meets finds the others at rest."""
+"""The threads of a traced process: all run, or all stand, so that what one of them meets finds the others at rest.
+
+On the way to a moment they run in turns, one at a time, each until it waits for another one. So they come to the same
+state again and again, as far as their own order decides about it: whose memory lies where, who takes which job.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from pytest_causechain.process.linux import (
     DETACH,
     EVENT_CLONE,
     EVENT_STOP,
+    FUTEX,
     INTERRUPT,
     SETOPTIONS,
     SINGLESTEP,
@@ -21,12 +26,18 @@ from pytest_causechain.process.linux import (
     event_message,
     ptrace,
 )
-from pytest_causechain.process.maps import has_ended, is_thread
+from pytest_causechain.process.maps import has_ended, is_thread, waiting_call
 
 # Where the process has other threads, the signal that should wake us may now and then go to one of them.
 DOZE_SECONDS = 0.05
 # A thread that does not stop within this time waits for something in the kernel.
 HALT_SECONDS = 1.0
+# How often we look whether the thread whose turn it is still runs: soon at first, then less and less often.
+LOOK_SECONDS, LOOK_SHARE, LOOK_SECONDS_MOST = 0.00005, 0.25, 0.001
+# One that waits for something else than a thread may need no other one to go on.
+SLEEP_SECONDS = 0.005
+# One that runs for so long may be waiting in a loop; then the next turns are shorter.
+TURN_SECONDS, TURN_SECONDS_LEAST = 0.1, 0.001
 
 
 class ProcessGone(Exception):
@@ -44,6 +55,10 @@ class Threads:
         self.reports: deque[tuple[int, int]] = deque()
         # While one shares its memory with a child, as vfork(2) makes it do, only that one runs.
         self._lone = 0
+        self.in_turns = False
+        self._turn = pid
+        self._since = 0.0
+        self._turn_seconds = TURN_SECONDS
         # Called with each new thread before its first instruction.
         self.on_birth: Callable[[int], None] | None = None
 
@@ -73,7 +88,8 @@ class Threads:
         for thread in tuple(self._running):
             if (status := self._wait_for(thread, block)) is not None:
                 for idle in self._note(thread, status):
-                    self.go(idle)
+                    if not self.in_turns or idle == thread:
+                        self.go(idle)
 
     def _wait_for(self, thread: int, block: bool = False) -> int | None:
         try:
@@ -88,16 +104,19 @@ class Threads:
     def _note(self, thread: int, status: int) -> tuple[int, ...]:
         """Those that now stand for our sake only."""
         self._running.discard(thread)
-        if os.WIFSTOPPED(status):
-            self._standing.add(thread)
-            if status >> 16 == EVENT_CLONE:
-                return (thread, *self._adopt(event_message(thread)))
-            if status >> 16 == EVENT_STOP:
-                return (thread,)
-        elif thread == self._lone:
-            self.resume()
-        if os.WIFSTOPPED(status) or thread == self.pid:
-            self.reports.append((thread, status))
+        self._standing.discard(thread)
+        if not os.WIFSTOPPED(status):
+            if thread == self.pid:
+                self.reports.append((thread, status))
+            elif thread in (self._lone, self._turn):
+                self.resume()
+            return ()
+        self._standing.add(thread)
+        if status >> 16 == EVENT_CLONE:
+            return (thread, *self._adopt(event_message(thread)))
+        if status >> 16 == EVENT_STOP:
+            return (thread,)
+        self.reports.append((thread, status))
         return ()
 
     def _adopt(self, thread: int) -> tuple[int, ...]:
@@ -116,19 +135,21 @@ class Threads:
 
     def halt(self) -> None:
         """Stop all that run. What they meet meanwhile is reported later."""
-        for thread in self._running:
+        self._halt(self._running)
+
+    def _halt(self, threads: set[int]) -> None:
+        for thread in threads:
             with contextlib.suppress(ProcessLookupError):
                 ptrace(INTERRUPT, thread)
         deadline = time.monotonic() + HALT_SECONDS
-        while self._running:
-            left = len(self._running)
-            for thread in tuple(self._running):
+        while left := threads & self._running:
+            for thread in left:
                 if (status := self._wait_for(thread)) is not None:
                     self._note(thread, status)
-            if len(self._running) < left:
+            if threads & self._running != left:
                 continue
             # A first thread that ended before the others is there until the last one has.
-            if time.monotonic() >= deadline or (self._running == {self.pid} and has_ended(self.pid)):
+            if time.monotonic() >= deadline or (left == {self.pid} and has_ended(self.pid)):
                 break
             signal.sigtimedwait({signal.SIGCHLD}, DOZE_SECONDS)
 
@@ -144,11 +165,61 @@ class Threads:
         self.go(thread)
 
     def resume(self, thread: int = 0, sign: int = 0) -> None:
-        """All that have nothing to report; the signal is for the one named."""
+        """All that have nothing to report, or the one whose turn it is; the signal is for the one named."""
         self._lone = 0
-        reporting = {reporter for reporter, _ in self.reports}
-        for standing in self._standing - reporting:
+        if self.in_turns:
+            if sign:
+                self.go(thread, sign)
+            elif self._turn not in self._running:
+                self._begin_turn(self._turn)
+            return
+        for standing in self._idle():
             self.go(standing, sign if standing == thread else 0)
+
+    def _idle(self) -> list[int]:
+        reporting = {reporter for reporter, _ in self.reports}
+        return sorted(self._standing - reporting)
+
+    def doze(self, seconds: float) -> None:
+        """Until a report may have come, or the time is over."""
+        if not self.in_turns or self._lone or not self._standing:
+            signal.sigtimedwait({signal.SIGCHLD}, min(seconds, DOZE_SECONDS))
+            return
+        passed = time.monotonic() - self._since
+        look = min(max(LOOK_SECONDS, LOOK_SHARE * passed), LOOK_SECONDS_MOST)
+        if signal.sigtimedwait({signal.SIGCHLD}, min(seconds, look)) is None:
+            self._end_turn_if_due(passed)
+
+    def _end_turn_if_due(self, passed: float) -> None:
+        thread = self._turn
+        if thread not in self._running:
+            return  # it has something to report
+        call = waiting_call(thread)
+        if call == FUTEX or passed >= self._turn_seconds:
+            if call is None:
+                self._turn_seconds = max(self._turn_seconds / 2, TURN_SECONDS_LEAST)
+            self._halt({thread})
+            if thread in self._running or self.reports:
+                return
+        elif not has_ended(thread) and (call is None or passed < SLEEP_SECONDS):
+            return
+        self._begin_turn(thread + 1)
+
+    def _begin_turn(self, thread: int) -> None:
+        """Of this one, or the next that stands."""
+        idle = self._idle()
+        self._since = time.monotonic()
+        self._turn = next((one for one in idle if one >= thread), idle[0] if idle else 0)
+        if not idle:
+            return
+        # One that was killed may have met its end.
+        if (status := self._wait_for(self._turn)) is None:
+            self.go(self._turn)
+        else:
+            self._note(self._turn, status)
+
+    def give_turn(self, thread: int) -> None:
+        self._turn = thread
 
     def step(self, thread: int) -> int:
         """One instruction of one thread; the status of its next stop."""

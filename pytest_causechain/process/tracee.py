@@ -176,7 +176,7 @@ class Tracee:
             left = DOZE_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return None
-            signal.sigtimedwait({signal.SIGCHLD}, min(left, DOZE_SECONDS))  # may wake up for another child
+            self.threads.doze(left)  # may wake up for another child
 
     def _concerns_caller(self, thread: int, status: int) -> bool:
         """False: it is dealt with, and the program runs on."""
@@ -200,6 +200,7 @@ class Tracee:
             self._pass_breakpoint(thread)
             return False
         self.thread = thread
+        self.threads.give_turn(thread)
         if event == EVENT_EXEC:  # the code is another one
             self.patches.clear()
             self.originals.clear()
@@ -322,6 +323,7 @@ class Tracee:
 
     def _run_to(self, address: int, visits: int, deadline: float) -> None:
         self.threads.set_options(OPTIONS | TRACE_CHILDREN)
+        self.threads.in_turns = True
         self.originals[address] = self.read(address, 1)
         if self.registers().rip == address:
             self.step()  # the execution we stand before was counted when we came here
@@ -460,6 +462,7 @@ class Finish:
         self._on_crash = on_crash
         self._frames: tuple[int, ...] = ()
         process.threads.set_options(OPTIONS)
+        process.threads.in_turns = False
         for pending in process.deferred:
             send_signal(process.pid, process.pid, pending)
         process.resume()
