@@ -29,6 +29,8 @@ RED_ZONE = 128
 # An altered program may ask for anything: these keep it from harming the machine.
 LIMITS = {resource.RLIMIT_FSIZE: 64 << 20, resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_CORE: 0}
 WORD = struct.Struct("<Q")
+# Only its executions count: which thread comes first to a place is a matter of chance.
+FIRST_THREAD = 1
 # A bit of /proc/PID/personality: ADDR_NO_RANDOMIZE.
 NO_RANDOMIZATION = 0x0040000
 
@@ -65,6 +67,7 @@ class Probe(gdb.Breakpoint):
 
     def __init__(self, trace, index, address, is_entry, is_until):
         super().__init__(f"*{address:#x}", internal=True)
+        self.thread = FIRST_THREAD
         self.trace, self.index, self.is_entry, self.is_until = trace, index, is_entry, is_until
 
     def stop(self):
@@ -153,6 +156,7 @@ class Run:
         for address, visit in step["stops"]:
             point = gdb.Breakpoint(f"*{self.base + address:#x}", internal=True)
             point.ignore_count = visit - 1
+            point.thread = FIRST_THREAD
             try:
                 self.resume()
             finally:

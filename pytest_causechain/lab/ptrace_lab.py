@@ -29,7 +29,7 @@ from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
 from pytest_causechain.process.limits import limit_memory
 from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
-from pytest_causechain.process.maps import argument_start, read_mappings, read_position
+from pytest_causechain.process.maps import argument_start, read_mappings, read_position, skip_unused_stack
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
 from pytest_causechain.process.threads import ProcessGone
@@ -157,7 +157,7 @@ class PtraceLab(Lab):
         command = self._commands[side]
         subject = launch(command, self.program.relocated, deadline)
         try:
-            return Template(subject)
+            return Template(subject, is_root=True)
         except CannotCopy:
             subject.kill()
         except BaseException:
@@ -339,7 +339,7 @@ class PtraceLab(Lab):
         """All writable memory of the program itself and its read-only data; the stack from its top on."""
         regions: list[Region] = []
         left = MEMORY_LIMIT
-        for mapping in read_mappings(process.pid):
+        for mapping in skip_unused_stack(process.pid, read_mappings(process.pid)):
             own = mapping.name == self.program.path
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
                 continue

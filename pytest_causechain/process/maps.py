@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_causechain.process.linux import AT_ENTRY, is_one_open_file
+from pytest_causechain.process.linux import AT_ENTRY, PAGE, is_one_open_file
+
+# The bits from here on of an entry of /proc/PID/pagemap: present, or swapped out.
+PAGE_IN_USE = 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,26 @@ def read_mappings(pid: int) -> list[Mapping]:
         start, end = (int(x, 16) for x in span.split("-"))
         mappings.append(Mapping(start, end, permissions, int(offset, 16), name[0] if name else ""))
     return mappings
+
+
+def skip_unused_stack(pid: int, mappings: list[Mapping]) -> Iterator[Mapping]:
+    """The same without the pages of threads' stacks, living or kept for new ones, that were never touched: each is 8
+    MiB, of which most is not. They lie above a page that nothing may touch."""
+    guarded = {mapping.end for mapping in mappings if mapping.permissions.startswith("---")}
+    for mapping in mappings:
+        if mapping.name == "" and mapping.start in guarded and mapping.permissions.startswith("rw"):
+            if (start := first_touched(pid, mapping)) < mapping.end:
+                yield replace(mapping, start=start)
+        else:
+            yield mapping
+
+
+def first_touched(pid: int, mapping: Mapping) -> int:
+    """Where its first page begins that has a place in memory or was swapped out; else its end."""
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:
+        entries = os.pread(file.fileno(), (mapping.end - mapping.start) // PAGE * 8, mapping.start // PAGE * 8)
+    touched = (number for number, (entry,) in enumerate(struct.iter_unpack("<Q", entries)) if entry >> PAGE_IN_USE)
+    return mapping.start + PAGE * next(touched, len(entries) // 8)
 
 
 def load_base(mappings: list[Mapping], path: str) -> int | None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from places import find_function
 
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -96,10 +97,6 @@ SHORT_SECONDS = 1.0
 @pytest.fixture
 def program(build) -> Program:
     return build(HANGING, "-pthread")
-
-
-def find_function(lab: RemoteLab, name: str) -> int:
-    return next(f.address for f in lab.program.functions if f.name == name)
 
 
 def find_processes(program: Program) -> list[int]:

@@ -348,7 +348,7 @@ def test_addresses_that_vary_are_refused_without_copies(varying, monkeypatch):
         varying.experiment("passing")
 
 
-def refuse_to_copy(subject):
+def refuse_to_copy(subject, is_root):
     raise CannotCopy("files open for writing")
 
 
