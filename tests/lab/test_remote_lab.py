@@ -323,7 +323,7 @@ def varying(command, temporary, monkeypatch) -> Iterator[PtraceLab]:
     """A lab where a container forbids personality()."""
     monkeypatch.setattr(subject, "fix_addresses", lambda: None)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    with PtraceLab(command(), command("other"), time.monotonic() + PLENTY_SECONDS) as lab:
+    with PtraceLab(command(), command("threads"), time.monotonic() + PLENTY_SECONDS) as lab:
         yield lab
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert_nothing_left(command, temporary)
@@ -338,6 +338,15 @@ def test_addresses_may_vary(varying):
     assert bases[:2] == bases[2:]
     if Path("/proc/sys/kernel/randomize_va_space").read_text().strip() != "0":
         assert bases[0] != bases[1]
+
+
+def test_addresses_may_vary_with_threads(varying):
+    stops = stop_at(varying, "amid")
+    seen = {varying.experiment("failing", stops).stdout for _ in range(3)}
+    assert seen == {STDOUT}
+    assert varying.name == "rerun"
+    visits = [varying.visit("failing", stops) for _ in range(3)]
+    assert len({tuple((region.start, region.end) for region in visit.regions) for visit in visits}) == 1
 
 
 def test_addresses_that_vary_are_refused_without_copies(varying, monkeypatch):
