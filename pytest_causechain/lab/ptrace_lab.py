@@ -91,6 +91,11 @@ class PtraceLab(Lab):
                 root.close()
         self._gdb.close()
 
+    def processes(self) -> list[int]:
+        """Those that it keeps between two calls."""
+        templates = [*self._templates.values(), *(root for root in self._roots.values() if root is not None)]
+        return [self._gdb.pid, *(template.subject.pid for template in templates)]
+
     # What a Lab does
 
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:

@@ -26,7 +26,7 @@ from pytest_causechain.process.linux import (
 from pytest_causechain.process.maps import (
     Descriptor,
     Mapping,
-    has_children,
+    list_children,
     list_threads,
     pending_signals,
     read_descriptors,
@@ -62,7 +62,7 @@ class Template:
         self._is_root = is_root
         if len(list_threads(subject.pid)) > 1:
             raise CannotCopy("threads")
-        if has_children(subject.pid):
+        if list_children(subject.pid):
             raise CannotCopy("children")  # which only the original can wait for
         if any(is_shared(mapping) for mapping in read_mappings(subject.pid)):
             raise CannotCopy("shared memory")

@@ -19,7 +19,7 @@ WAIT_ALL = 0x40000000  # __WALL: children of any kind, threads too
 ADDR_NO_RANDOMIZE = 0x0040000
 CLONE_PARENT, CLONE_PTRACE, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x2000, 0x200000, 0x1000000
 AT_ENTRY = 9
-PR_SET_PDEATHSIG, PR_GET_TID_ADDRESS, PR_SET_PTRACER = 1, 40, 0x59616D61
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_TID_ADDRESS, PR_SET_PTRACER = 1, 36, 40, 0x59616D61
 PROT_READ_WRITE, PROT_READ_EXECUTE, PROT_ALL = 3, 5, 7
 MAP_PRIVATE_FIXED_ANONYMOUS = 0x100032  # with MAP_FIXED_NOREPLACE: never over something that is there
 SYSCALLS = {
@@ -103,6 +103,11 @@ def fix_addresses() -> None:
 def die_with_parent() -> None:
     """The kernel kills this process when the thread that started it ends."""
     _libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """What the children of this process leave behind becomes its own child, and not that of the first process."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def current_processor() -> int:

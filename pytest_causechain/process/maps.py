@@ -104,8 +104,9 @@ def read_descriptors(pid: int) -> list[Descriptor]:
     return found
 
 
-def has_children(pid: int) -> bool:
-    return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().strip())
+def list_children(pid: int) -> list[int]:
+    """Of a process with a single thread; also those that have ended and were not waited for."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def list_threads(pid: int) -> list[int]:

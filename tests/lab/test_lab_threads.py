@@ -15,6 +15,7 @@ from pytest_causechain.model.transfer import Allocation, Reference, Transfer
 
 THREADED = r"""
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,29 @@ static void *serve(void *nothing)
     pthread_mutex_unlock(&mutex);
     return nothing;
 }
+static pthread_t first;
+static void *signal_first(void *sign)
+{
+    printf("sent %d\n", pthread_kill(first, *(int *)sign));
+    return NULL;
+}
+static void *outlive_first(void *nothing)
+{
+    printf("joined %d\n", pthread_join(first, NULL));
+    exit(7);
+}
+static void *allocate(void *nothing) { return malloc(1000); }
+static void run_crowd(int count)
+{
+    pthread_t threads[count];
+    void *blocks[count];
+    int made = 0;
+    while (made < count && pthread_create(&threads[made], NULL, allocate, NULL) == 0)
+        made++;
+    for (int i = 0; i < made; i++)
+        pthread_join(threads[i], &blocks[i]);
+    printf("%d made\n", made);
+}
 static void *follow(void *pointer) { return *(void **)pointer; }
 
 static long report(struct job *jobs, int count)
@@ -85,6 +109,28 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "crash") == 0) {
         pthread_create(&threads[0], NULL, follow, NULL);
         pthread_join(threads[0], NULL);
+    }
+    if (strcmp(argv[1], "signal") == 0) {
+        sigset_t set;
+        int sign = SIGUSR1;
+        sigemptyset(&set);
+        sigaddset(&set, sign);
+        pthread_sigmask(SIG_BLOCK, &set, NULL);
+        first = pthread_self();
+        pthread_create(&threads[0], NULL, signal_first, &sign);
+        sigwait(&set, &sign);
+        pthread_join(threads[0], NULL);
+        return 5;
+    }
+    if (strcmp(argv[1], "outlive") == 0) {
+        first = pthread_self();
+        pthread_create(&threads[0], NULL, outlive_first, NULL);
+        pthread_exit(NULL);
+    }
+    if (strcmp(argv[1], "crowd") == 0) {
+        amid(count);
+        run_crowd(count);
+        return 6;
     }
     for (int i = 0; i < count; i++) {
         jobs[i] = (struct job){i * (1000 / count), (i + 1) * (1000 / count), 0, NULL, NULL};
@@ -140,6 +186,19 @@ class TestRuns:
         native = run_natively(program, *words)
         seen = {open_lab(program, *words).experiment("passing") for _ in range(3)}
         assert {(o.stdout, o.returncode) for o in seen} == {(native.stdout, native.returncode)}
+
+    @pytest.mark.parametrize("words", [("signal", "1"), ("outlive", "1")], ids=" ".join)
+    def test_threads_that_know_the_first_one(self, program, open_lab, words):
+        """By the number that the C library keeps of it: copies have others."""
+        native = run_natively(program, *words)
+        observation = open_lab(program, *words).experiment("passing")
+        assert (observation.stdout, observation.returncode) == (native.stdout, native.returncode)
+        assert b" 0" in native.stdout
+
+    def test_many_are_made_behind_a_stop(self, program, open_lab):
+        """Each reserves more memory than it will ever use."""
+        lab = open_lab(program, "crowd", "60")
+        assert lab.experiment("passing", stops_of(lab, "amid")).stdout == b"60 made\n"
 
     @pytest.mark.parametrize("name", ["amid", "report"])
     def test_from_a_stop_on(self, program, open_lab, words, name):
