@@ -30,6 +30,8 @@ RED_ZONE = 128
 LIMITS = {resource.RLIMIT_FSIZE: 64 << 20, resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_CORE: 0}
 WORD = struct.Struct("<Q")
 AT_ENTRY = 9
+# Only its executions count: which thread comes first to a place is a matter of chance.
+FIRST_THREAD = 1
 # A bit of /proc/PID/personality: ADDR_NO_RANDOMIZE.
 NO_RANDOMIZATION = 0x0040000
 
@@ -87,6 +89,7 @@ class Probe(gdb.Breakpoint):
 
     def __init__(self, trace, index, address, is_entry, is_until):
         super().__init__(f"*{address:#x}", internal=True)
+        self.thread = FIRST_THREAD
         self.trace, self.index, self.is_entry, self.is_until = trace, index, is_entry, is_until
 
     def stop(self):
@@ -183,6 +186,7 @@ class Run:
         for address, visit in step["stops"]:
             point = gdb.Breakpoint(f"*{address:#x}", internal=True)
             point.ignore_count = visit - 1
+            point.thread = FIRST_THREAD
             try:
                 self.resume()
             finally:
@@ -391,6 +395,7 @@ def look(request):
     load_libraries(request["libraries"])
     gdb.execute(f"attach {request['pid']}", to_string=True)
     try:
+        next(t for t in gdb.selected_inferior().threads() if t.ptid[1] == request["thread"]).switch()
         if request["backtrace"]:
             return {"backtrace": backtrace()}
         answer = {"frames": describe_frames(), "layouts": describe_layouts(request["wanted"])}

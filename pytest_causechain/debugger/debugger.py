@@ -51,6 +51,9 @@ class Debugger(Closing):
     def gdb(self) -> Gdb:
         return self._gdb or self._start(self.program.types, [])
 
+    def processes(self) -> list[int]:
+        return [self._gdb.pid] if self._gdb is not None else []
+
     def _start(self, types: list[dict[str, Any]], libraries: list[list[Any]]) -> Gdb:
         """A gdb that goes on to number types where an earlier one ended."""
         self._gdb = Gdb(self._path)

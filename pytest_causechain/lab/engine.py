@@ -15,6 +15,8 @@ from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.ptrace_lab import PtraceLab, is_suitable
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.linux import adopt_orphans
+from pytest_causechain.process.remains import end_orphans
 from pytest_causechain.process.subject import CannotStart
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Answer:
 def serve(connection: Connection[Any, Any]) -> int:
     lab: GdbLab | PtraceLab | None = None
     types_told = 0
+    adopt_orphans()
     try:
         while (message := connection.recv()) is not None:
             try:
@@ -79,6 +82,8 @@ def serve(connection: Connection[Any, Any]) -> int:
                 answer = Answer(refusal=f"{error}: build it before the tests run, and leave it alone while they do.")
             except (GdbFailure, OSError) as error:
                 answer = Answer(trouble=f"{type(error).__name__}: {error}")
+            if lab is not None:
+                end_orphans(lab.processes())
             connection.send(answer)
     except EOFError:
         pass

@@ -63,6 +63,10 @@ class GdbLab(Lab):
     def close(self) -> None:
         self._debugger.close()
 
+    def processes(self) -> list[int]:
+        """Those that it keeps between two calls."""
+        return [self._gdb.pid]
+
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         way = self._reach(side, stops)
         return [

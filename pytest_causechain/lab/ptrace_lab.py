@@ -28,13 +28,13 @@ from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
-from pytest_causechain.process.elf import refers_to
 from pytest_causechain.process.limits import limit_memory
-from pytest_causechain.process.linux import DETACH, PAGE, PR_SET_PTRACER, is_supported, ptrace
-from pytest_causechain.process.maps import argument_start, read_mappings, read_position
+from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
+from pytest_causechain.process.maps import argument_start, read_mappings, read_position, skip_unused_stack
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
-from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, ProcessGone, Tracee, wait_for_any
+from pytest_causechain.process.threads import ProcessGone
+from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, Tracee, wait_for_any
 from pytest_causechain.process.tracer import Tracer, Watched
 
 # Each is a stopped process; a search returns to the last few moments again and again.
@@ -47,9 +47,6 @@ FLAGS, READ_POINTER, READ_END = struct.Struct("<i"), 8, 16
 END_SEEN = 0x10
 OUTPUT_LINK = Path(f"/memfd:{OUTPUT} (deleted)")
 KINDS: dict[str, Literal["anonymous", "heap", "stack"]] = {"": "anonymous", "[heap]": "heap", "[stack]": "stack"}
-MAKING_THREADS = ("pthread_create", "thrd_create")
-# Of a program that might make threads: most do so soon.
-THREADS_SECONDS = 5.0
 # A breakpoint costs some 0.05 ms each time it is passed, preparing a stub about as much as twenty of these.
 MANY_VISITS = 50
 # A deeper recursion than this is left to gdb.
@@ -95,6 +92,11 @@ class PtraceLab(Lab):
             if root is not None:
                 root.close()
         self._debugger.close()
+
+    def processes(self) -> list[int]:
+        """Those that it keeps between two calls."""
+        templates = [*self._templates.values(), *(root for root in self._roots.values() if root is not None)]
+        return [*self._debugger.processes(), *(template.subject.pid for template in templates)]
 
     # What a Lab does
 
@@ -165,7 +167,7 @@ class PtraceLab(Lab):
         command = self._commands[side]
         subject = self._launch(side, deadline)
         try:
-            return Template(subject)
+            return Template(subject, is_root=True)
         except CannotCopy:
             subject.kill()
         except BaseException:
@@ -348,7 +350,7 @@ class PtraceLab(Lab):
         """All writable memory of the program itself and its read-only data; the stack from its top on."""
         regions: list[Region] = []
         left = MEMORY_LIMIT
-        for mapping in read_mappings(process.pid):
+        for mapping in skip_unused_stack(process.pid, read_mappings(process.pid)):
             own = mapping.name in self.program.modules
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
                 continue
@@ -379,9 +381,9 @@ class PtraceLab(Lab):
         gdb = self._debugger.gdb
         with contextlib.suppress(OSError):  # where Yama allows attaching to descendants only
             process.syscall("prctl", PR_SET_PTRACER, gdb.pid, 0, 0, 0)
-        ptrace(DETACH, process.pid, 0, signal.SIGSTOP)
+        process.release()
         libraries = self.program.place_libraries(process.landmarks.load_map)
-        return gdb.ask({"job": "look", "pid": process.pid, "libraries": libraries, **request})
+        return gdb.ask({"job": "look", "pid": process.pid, "thread": process.thread, "libraries": libraries, **request})
 
     def _see_crash(self, side: Side, flight: _Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
         """The same run again, for gdb to see where it got its last signal."""
@@ -461,17 +463,13 @@ def find_libraries(command: Command, patterns: Sequence[str], deadline: float) -
 
 
 def is_suitable(passing: Command, failing: Command, deadline: float) -> bool:
-    """Whether both runs can be traced here, and make no threads: stopping all of those is gdb's art."""
+    """Whether both runs can be traced here."""
     if not is_supported():
         return False
-    may_make_threads = refers_to(passing.program.path, MAKING_THREADS)
-    until = min(deadline, time.monotonic() + THREADS_SECONDS)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
         for command in (passing, failing):
-            with ending(launch(command, False, until)) as subject:
-                if may_make_threads and subject.makes_threads(until):
-                    return False
+            launch(command, False, deadline).kill()
     except (CannotStart, OSError):
         return False
     finally:

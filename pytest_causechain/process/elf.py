@@ -90,20 +90,6 @@ def _round_up(size: int, alignment: int) -> int:
 
 
 @cache
-def refers_to(path: str, names: tuple[str, ...]) -> bool:
-    """Whether the file has, or asks for, one of these symbols."""
-    wanted = {name.encode() for name in names}
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        sections = read_sections(content)
-        for section in sections:
-            if section.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS):
-                for name, _ in _symbols(content, section, sections[section.link].offset):
-                    if name.partition(b"@")[0] in wanted:
-                        return True
-    return False
-
-
-@cache
 def find_symbols(path: str, names: tuple[str, ...]) -> dict[str, int]:
     """Values of the wanted symbols that the file defines: relative to the load base unless its type is fixed."""
     wanted = {name.encode(): name for name in names}

@@ -14,22 +14,21 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.elf import find_symbols
 from pytest_causechain.process.limits import limit_self
 from pytest_causechain.process.linux import (
-    EVENT_CLONE,
+    CONT,
     INT3,
+    INTERRUPT,
     MAP_PRIVATE_FIXED_ANONYMOUS,
     PAGE,
     PROT_READ_EXECUTE,
     PROT_READ_WRITE,
-    SETOPTIONS,
+    SEIZE,
     SYSCALL_INSTRUCTION,
-    TRACE_CLONE,
     WAIT_ALL,
     die_with_parent,
     fix_addresses,
     ptrace,
-    trace_me,
 )
-from pytest_causechain.process.maps import NotMapped, entry_point, list_threads, locate_modules, read_mappings
+from pytest_causechain.process.maps import NotMapped, entry_point, locate_modules, read_mappings
 from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, UNKNOWN, Landmarks, NotReached, Tracee
 
 # The name that the files have which runs write their output to.
@@ -80,20 +79,6 @@ class Subject(Tracee):
         except OSError:
             return False
 
-    def makes_threads(self, deadline: float) -> bool:
-        """Run until a thread is made, or to the end."""
-        ptrace(SETOPTIONS, self.pid, 0, OPTIONS | TRACE_CLONE)
-        sign = 0
-        while len(list_threads(self.pid)) == 1:
-            self.resume(sign)
-            status = self.wait(deadline)
-            if status is None or not os.WIFSTOPPED(status):
-                return False
-            if status >> 16 == EVENT_CLONE:
-                return True
-            sign = 0 if status >> 16 else os.WSTOPSIG(status)
-        return True
-
 
 def launch(command: Command, relocated: bool, deadline: float, libraries: Sequence[str] = ()) -> Subject:
     """The program just as the test started it, stopped at its entry point: all libraries are in their places, and
@@ -136,7 +121,6 @@ def explain_other_libraries(path: str) -> str:
 
 def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Sequence[str]) -> None:
     path, pid = subject.command.program.path, subject.pid
-    ptrace(SETOPTIONS, pid, 0, OPTIONS)
     mappings = read_mappings(pid)
     vdso = next(m for m in mappings if m.name == "[vdso]")  # there even in static programs
     code = subject.read(vdso.start, vdso.end - vdso.start)
@@ -179,15 +163,18 @@ def is_ours(address: int) -> bool:
 
 
 def start(command: Command, stdin: int, streams: Streams) -> int:
-    """The pid of the program, stopped behind its exec."""
+    """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
     environment = {os.fsencode(k): os.fsencode(v) for k, v in command.full_environment().items()}
     arguments = [os.fsencode(argument) for argument in command.argv]
+    gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             die_with_parent()
+            os.close(opener)
+            os.read(gate, 1)  # until it is traced
             fix_addresses()
             for descriptor, source in enumerate((feed, streams.stdout, streams.stderr)):
                 os.dup2(source, descriptor)
@@ -198,12 +185,21 @@ def start(command: Command, stdin: int, streams: Streams) -> int:
             signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the mask survives an exec
             for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and that survives an exec too
                 signal.signal(ignored, signal.SIG_DFL)
-            trace_me()
             os.execve(os.fsencode(command.program.path), arguments, environment)
         finally:
             os._exit(127)
     os.close(feed)
-    status = os.waitpid(pid, WAIT_ALL)[1]
-    if not os.WIFSTOPPED(status):
+    os.close(gate)
+    try:
+        ptrace(SEIZE, pid, 0, OPTIONS)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+    finally:
+        os.close(opener)
+    if not os.WIFSTOPPED(os.waitpid(pid, WAIT_ALL)[1]):
         raise CannotStart(f"{command.program.path} cannot be started, or not be traced")
+    # It is still within its execve(2), whose result would take the place of what we put into its registers.
+    ptrace(INTERRUPT, pid)
+    ptrace(CONT, pid)
+    os.waitpid(pid, WAIT_ALL)
     return pid

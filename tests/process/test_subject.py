@@ -227,30 +227,6 @@ def is_in_group(stat: Path, group: int) -> bool:
     return int(of_group) == group and state not in "ZX"
 
 
-class TestThreads:
-    SOURCE = r"""
-    #include <pthread.h>
-    #include <stdlib.h>
-    #include <unistd.h>
-    #include <sys/wait.h>
-    static void *nothing(void *x) { return x; }
-    int main(int argc, char **argv)
-    {
-        if (fork() == 0) return 0;
-        wait(NULL);
-        system("exit 0");
-        pthread_t thread;
-        if (argc > 1) { pthread_create(&thread, NULL, nothing, NULL); pthread_join(thread, NULL); }
-        return 0;
-    }
-    """
-
-    @pytest.mark.parametrize("words", [(), ("threads",)])
-    def test_are_noticed(self, build, start, deadline, words):
-        subject = start(build(self.SOURCE, "-pthread"), *words)
-        assert subject.makes_threads(deadline) == bool(words)
-
-
 def test_an_endless_run_ends_by_time(build, start):
     subject = start(build("int main(void) { for (;;) ; }"))
     end = subject.finish(0.0)
