@@ -141,21 +141,27 @@ def is_thread(pid: int, thread: int) -> bool:
     return os.path.exists(f"/proc/{pid}/task/{thread}")
 
 
-def has_ended(pid: int) -> bool:
-    """Or its first thread has, while others go on."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
+def has_ended(thread: int) -> bool:
+    """The first thread of a process stays in this state while others go on."""
+    return read_state(thread) in "ZX"
 
 
 def waiting_call(thread: int) -> int | None:
-    """The number of the system call in which a thread sleeps; None while it runs."""
+    """The number of the system call in which a thread sleeps; None while it runs or is stopped."""
+    if read_state(thread) not in "SD":
+        return None
     try:
         number = Path(f"/proc/{thread}/syscall").read_text().split()[0]
     except OSError:
         return None
     return None if number == "running" else int(number)
+
+
+def read_state(thread: int) -> str:
+    try:
+        return Path(f"/proc/{thread}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
 
 
 def pending_signals(pid: int) -> list[int]:

@@ -20,6 +20,7 @@ from pytest_causechain.process.linux import (
     EVENT_STOP,
     FUTEX,
     INTERRUPT,
+    PROCESS_CLOCK,
     SETOPTIONS,
     SINGLESTEP,
     WAIT_ALL,
@@ -38,6 +39,8 @@ LOOK_SECONDS, LOOK_SHARE, LOOK_SECONDS_MOST = 0.00005, 0.25, 0.001
 SLEEP_SECONDS = 0.005
 # One that runs for so long may be waiting in a loop; then the next turns are shorter.
 TURN_SECONDS, TURN_SECONDS_LEAST = 0.1, 0.001
+# A change takes up to a millisecond. Threads that wait for each other so often are not held up any further.
+TURNS_LIMIT = 500
 
 
 class ProcessGone(Exception):
@@ -56,8 +59,10 @@ class Threads:
         # While one shares its memory with a child, as vfork(2) makes it do, only that one runs.
         self._lone = 0
         self.in_turns = False
+        self._turns_left = TURNS_LIMIT
         self._turn = pid
-        self._since = 0.0
+        self._since = self._asleep_since = 0.0
+        self._spent_before = 0.0
         self._turn_seconds = TURN_SECONDS
         # Called with each new thread before its first instruction.
         self.on_birth: Callable[[int], None] | None = None
@@ -108,8 +113,6 @@ class Threads:
         if not os.WIFSTOPPED(status):
             if thread == self.pid:
                 self.reports.append((thread, status))
-            elif thread in (self._lone, self._turn):
-                self.resume()
             return ()
         self._standing.add(thread)
         if status >> 16 == EVENT_CLONE:
@@ -167,14 +170,13 @@ class Threads:
     def resume(self, thread: int = 0, sign: int = 0) -> None:
         """All that have nothing to report, or the one whose turn it is; the signal is for the one named."""
         self._lone = 0
-        if self.in_turns:
-            if sign:
-                self.go(thread, sign)
-            elif self._turn not in self._running:
-                self._begin_turn(self._turn)
-            return
-        for standing in self._idle():
-            self.go(standing, sign if standing == thread else 0)
+        if not self.in_turns:
+            for standing in self._idle():
+                self.go(standing, sign if standing == thread else 0)
+        elif sign:
+            self.go(thread, sign)
+        elif self._turn not in self._running:
+            self._begin_turn(self._turn + self._is_spent())
 
     def _idle(self) -> list[int]:
         reporting = {reporter for reporter, _ in self.reports}
@@ -182,55 +184,82 @@ class Threads:
 
     def doze(self, seconds: float) -> None:
         """Until a report may have come, or the time is over."""
-        if not self.in_turns or self._lone or not self._standing:
+        if not self.in_turns:
             signal.sigtimedwait({signal.SIGCHLD}, min(seconds, DOZE_SECONDS))
-            return
-        passed = time.monotonic() - self._since
-        look = min(max(LOOK_SECONDS, LOOK_SHARE * passed), LOOK_SECONDS_MOST)
-        if signal.sigtimedwait({signal.SIGCHLD}, min(seconds, look)) is None:
-            self._end_turn_if_due(passed)
+        elif (self._lone or self._turn) not in self._running:
+            self.resume()  # it has ended, or stands again
+        elif self._lone or not self._standing:
+            signal.sigtimedwait({signal.SIGCHLD}, min(seconds, DOZE_SECONDS))
+        elif signal.sigtimedwait({signal.SIGCHLD}, min(seconds, self._look_seconds())) is None:
+            self._end_turn_if_due()
 
-    def _end_turn_if_due(self, passed: float) -> None:
-        thread = self._turn
-        if thread not in self._running:
-            return  # it has something to report
+    def _look_seconds(self) -> float:
+        return min(max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - self._since)), LOOK_SECONDS_MOST)
+
+    def _end_turn_if_due(self) -> None:
+        thread, now = self._turn, time.monotonic()
         call = waiting_call(thread)
-        if call == FUTEX or passed >= self._turn_seconds:
-            if call is None:
-                self._turn_seconds = max(self._turn_seconds / 2, TURN_SECONDS_LEAST)
-            self._halt({thread})
-            if thread in self._running or self.reports:
+        if call is None:
+            self._asleep_since = now
+            if not has_ended(thread) and not self._is_spent():
                 return
-        elif not has_ended(thread) and (call is None or passed < SLEEP_SECONDS):
+        elif call != FUTEX and now - self._asleep_since < SLEEP_SECONDS:
             return
+        if call in (None, FUTEX):
+            self._halt({thread})
         self._begin_turn(thread + 1)
 
+    def _spent(self) -> float:
+        """The processor time of the whole process, since this is that of one thread as long as there are turns."""
+        try:
+            return time.clock_gettime(~self.pid << 3 | PROCESS_CLOCK)
+        except OSError:  # it is gone
+            return self._spent_before
+
+    def _is_spent(self) -> bool:
+        if self._spent() - self._spent_before < self._turn_seconds:
+            return False
+        self._turn_seconds = max(self._turn_seconds / 2, TURN_SECONDS_LEAST)
+        return True
+
     def _begin_turn(self, thread: int) -> None:
-        """Of this one, or the next that stands."""
-        idle = self._idle()
-        self._since = time.monotonic()
-        self._turn = next((one for one in idle if one >= thread), idle[0] if idle else 0)
-        if not idle:
+        """Of this one, or the next that may run."""
+        candidates = self._idle() or sorted(self._running)
+        if not candidates:
+            return
+        thread = next((one for one in candidates if one >= thread), candidates[0])
+        self._turns_left -= thread != self._turn
+        if self._turns_left <= 0:
+            self.in_turns = False
+            self.resume()
+            return
+        self._since = self._asleep_since = time.monotonic()
+        if thread != self._turn:
+            self._turn, self._spent_before = thread, self._spent()
+        if thread in self._running:
             return
         # One that was killed may have met its end.
-        if (status := self._wait_for(self._turn)) is None:
-            self.go(self._turn)
+        if (status := self._wait_for(thread)) is None:
+            self.go(thread)
         else:
-            self._note(self._turn, status)
+            self._note(thread, status)
+
+    def take_turns(self) -> None:
+        """From now on one at a time, as long as that does not take too long."""
+        self.in_turns = self._turns_left > 0
 
     def give_turn(self, thread: int) -> None:
-        self._turn = thread
+        if thread != self._turn:
+            self._turn, self._spent_before = thread, self._spent()
 
     def step(self, thread: int) -> int:
         """One instruction of one thread; the status of its next stop."""
         ptrace(SINGLESTEP, thread)
-        while True:
-            status = self._wait_for(thread, block=self._standing == {self.pid})
-            if status is not None:
-                break
-            if thread == self.pid and has_ended(thread):  # which is not reported before all others have been waited for
+        # The end of the first thread is not reported before all others have been waited for.
+        block = thread != self.pid or self._standing == {self.pid}
+        while (status := self._wait_for(thread, block)) is None:
+            if signal.sigtimedwait({signal.SIGCHLD}, DOZE_SECONDS) is None and has_ended(thread):
                 raise ProcessGone(self.pid)
-            signal.sigtimedwait({signal.SIGCHLD}, DOZE_SECONDS)
         if not os.WIFSTOPPED(status):
             self._standing.discard(thread)
             if thread == self.pid:

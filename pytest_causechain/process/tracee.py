@@ -324,7 +324,7 @@ class Tracee:
 
     def _run_to(self, address: int, visits: int, deadline: float) -> None:
         self.threads.set_options(OPTIONS | TRACE_CHILDREN)
-        self.threads.in_turns = True
+        self.threads.take_turns()
         self.originals[address] = self.read(address, 1)
         if self.registers().rip == address:
             self.step()  # the execution we stand before was counted when we came here

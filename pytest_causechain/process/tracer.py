@@ -208,7 +208,7 @@ class Tracer:
             self._break_at(halt)
         # The last records are read at the exit; children get their code back.
         subject.threads.set_options(OPTIONS | TRACE_EXIT | TRACE_CHILDREN)
-        subject.threads.in_turns = True
+        subject.threads.take_turns()
         self._rewind(limit)
         self._step_off()
         while True:

@@ -110,6 +110,27 @@ static void *wait_for_signal(void *set)
     printf("sign %d;", sign == SIGUSR1);
     return NULL;
 }
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int whose, ends[2];
+static void play(int me)
+{
+    for (int i = 0; i < 1000; i++) {
+        pthread_mutex_lock(&mutex);
+        while (whose != me)
+            pthread_cond_wait(&changed, &mutex);
+        whose = !me;
+        pthread_cond_signal(&changed);
+        pthread_mutex_unlock(&mutex);
+    }
+}
+static void *play_second(void *nothing) { play(1); return nothing; }
+static void *read_pipe(void *nothing)
+{
+    char c;
+    while (read(ends[0], &c, 1) == 1)
+        putchar(c);
+    return nothing;
+}
 static int in_clone(void *nothing) { return 4; }
 
 static void run(int count, void *(*function)(void *), void *argument)
@@ -180,6 +201,23 @@ int main(int argc, char **argv)
         mark(1);
         kill(getpid(), SIGUSR1);
         pthread_join(threads[0], NULL);
+    } else if (strcmp(what, "play") == 0) {
+        pthread_create(&threads[0], NULL, play_second, NULL);
+        play(0);
+        pthread_join(threads[0], NULL);
+        mark(1);
+        printf("played\n");
+    } else if (strcmp(what, "pipe") == 0) {
+        pipe(ends);
+        pthread_create(&threads[0], NULL, read_pipe, NULL);
+        for (int i = 0; i < 5; i++) {
+            usleep(10000);
+            write(ends[1], "abcde" + i, 1);
+        }
+        close(ends[1]);
+        pthread_join(threads[0], NULL);
+        mark(1);
+        printf("\n");
     } else if (strcmp(what, "clone") == 0) {
         /* A process, but not made as fork does. */
         static char stack[65536];
@@ -227,6 +265,8 @@ BEHAVIOURS = [
     ("signals", "3"),
     ("sigwait",),
     ("clone",),
+    ("play",),
+    ("pipe",),
 ]
 
 
