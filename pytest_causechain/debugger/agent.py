@@ -226,6 +226,7 @@ class Run:
         regions = self.save_memory(step["memory"], frames[0]["sp"])
         answer = {"base": self.base, "frames": frames, "regions": regions, "stdin": self.stdin_state()}
         answer["arguments"] = argument_block(self.pid)
+        answer["mappings"] = [[start, end, name] for start, end, _, _, name in mappings(self.pid)]
         answer["types"] = TYPES.rows[step["types_known"] :]
         with open(step["output"], "w") as file:
             json.dump(answer, file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,6 +43,15 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Module:
+    """Where a file, or something else with a name of its own, is in memory: a library, the kernel's page of code."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Visit:
     """Frames innermost first. `base` is where the program was loaded, `types` the table all numbers refer to;
     `stdin_position` counts what the program itself has taken from its input, None when it has none."""
@@ -52,6 +62,20 @@ class Visit:
     types: list[dict[str, Any]]
     stdin_position: int | None
     arguments_start: int
+    modules: tuple[Module, ...] = ()
+
+
+def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]:
+    """From start, end and name of each mapping, in order. A library's data goes on without a name where its file
+    ends; what stands alone without a name belongs to nobody."""
+    modules: list[Module] = []
+    for start, end, name in mappings:
+        last = modules[-1] if modules else None
+        if last is not None and (name == last.name or (not name and start == last.end)):
+            modules[-1] = Module(last.name, last.start, end)
+        elif name and name not in ("[heap]", "[stack]"):
+            modules.append(Module(name, start, end))
+    return tuple(modules)
 
 
 def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]]) -> Visit:
@@ -59,7 +83,8 @@ def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]
         Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
     )
     frames = make_frames(answer["frames"])
-    return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"])
+    modules = find_modules(tuple(row) for row in answer["mappings"])
+    return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"], modules)
 
 
 def make_frames(rows: list[dict[str, Any]]) -> tuple[VisitedFrame, ...]:

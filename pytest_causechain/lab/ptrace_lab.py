@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, addresses_vary
 from pytest_causechain.debugger.layouts import Chained, FrameLayouts
 from pytest_causechain.debugger.program import ProgramMap, describe_program
-from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
+from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, find_modules, make_frames
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
@@ -29,7 +29,7 @@ from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
 from pytest_causechain.process.elf import refers_to
 from pytest_causechain.process.linux import DETACH, PAGE, PR_SET_PTRACER, is_supported, ptrace
-from pytest_causechain.process.maps import argument_start, read_mappings, read_position
+from pytest_causechain.process.maps import Mapping, argument_start, read_mappings, read_position
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours
 from pytest_causechain.process.tracee import WORD, CrashVisitor, NotReached, ProcessGone, Tracee
@@ -281,12 +281,14 @@ class PtraceLab(Closing):
     def _capture(self, process: Tracee, subject: Subject) -> Visit:
         chain = self._chain(process)
         sp = process.registers().rsp
-        regions = self._read_memory(process, sp)
+        mappings = [mapping for mapping in read_mappings(process.pid) if not is_ours(mapping.start)]
+        regions = self._read_memory(process, mappings, sp)
+        modules = find_modules((m.start, m.end, m.name) for m in mappings)
         position, arguments = self._stdin_position(process, subject), argument_start(process.pid)
         frames = self._layouts.frames(chain, sp)
         if frames is None:
             frames = self._ask_gdb(process, chain)
-        return Visit(process.base, frames, regions, self.program.types, position, arguments)
+        return Visit(process.base, frames, regions, self.program.types, position, arguments, modules)
 
     def _chain(self, process: Tracee) -> list[Chained]:
         """The frames up to main, as the frame pointers tell."""
@@ -306,15 +308,13 @@ class PtraceLab(Closing):
         self._layouts.learn(seen["layouts"], chain)
         return make_frames(seen["frames"])
 
-    def _read_memory(self, process: Tracee, sp: int) -> tuple[Region, ...]:
+    def _read_memory(self, process: Tracee, mappings: list[Mapping], sp: int) -> tuple[Region, ...]:
         """All writable memory of the program itself and its read-only data; the stack from its top on."""
         regions: list[Region] = []
         left = MEMORY_LIMIT
-        for mapping in read_mappings(process.pid):
+        for mapping in mappings:
             own = mapping.name == self.program.path
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
-                continue
-            if is_ours(mapping.start):
                 continue
             start = max(mapping.start, (sp - RED_ZONE) & -PAGE) if mapping.name == "[stack]" else mapping.start
             try:

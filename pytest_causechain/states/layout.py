@@ -6,9 +6,10 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache, reduce
 from operator import or_
-from typing import Any
+from typing import Any, Literal
 
 POINTER_SIZE = 8
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
@@ -24,6 +25,16 @@ MEMBERS_SHOWN = 3
 ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 # From the value of a pointer and the type it points to.
 Follow = Callable[[int, int], str]
+Bytes = bytes | memoryview
+
+
+class Rank(IntEnum):
+    """How much the type of a pointer says of what it leads to. Those that say more are followed first."""
+
+    RECORD = 0
+    SCALAR = 1
+    VAGUE = 2
+    CLOSED = 3  # never followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +69,18 @@ class Layouts:
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
+        # Those worked out so far, by whatever tells them apart.
+        self.shapes: dict[tuple[object, ...], Any] = {}
+        self.first_shapes: dict[tuple[Any, ...], Any] = {}
         self.pointers = cache(self._pointers_of)
+        self.pointer_paths = cache(lambda number: {at: (kind, path) for at, kind, path in self.pointers(number)})
         self.guesses = cache(self._guesses_of)
         self.holds_pointer = cache(self._holds_pointer)
         self.is_opaque = cache(self._is_opaque)
         self.weight = cache(self._weigh)
+        self.rank = cache(self._rank)
+        self.inside = cache(self._find_inside)
+        self.gaps = cache(self._gaps_of)
         self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
 
     def row(self, number: int) -> dict[str, Any]:
@@ -95,6 +113,11 @@ class Layouts:
     def is_text_leaf(self, leaf: Leaf) -> bool:
         return self.is_text(leaf.type) or (self.kind(leaf.type) == "char" and leaf.size > 1)
 
+    def ends_in_text(self, number: int, offset: int) -> bool:
+        """Whether from this offset on there are only characters."""
+        leaf = next((leaf for leaf in self.leaves(number) if leaf.offset + leaf.size > offset), None)
+        return leaf is not None and all(other.offset <= leaf.offset for other in self.leaves(number))
+
     def is_possible(self, number: int, value: int) -> bool:
         """Whether a variable of an enumeration can have this value, given without its sign; flags may be combined."""
         row = self.row(number)
@@ -102,12 +125,16 @@ class Layouts:
         values = [named & mask for named in row["values"].values()]
         return value in values or value <= reduce(or_, values, 0)
 
-    def gaps(self, number: int) -> list[int]:
+    def _gaps_of(self, number: int) -> list[int]:
         """The offsets of bytes between members."""
         members = set[int]()
         for leaf in self.leaves(number):
             members.update(range(leaf.offset, leaf.offset + leaf.size))
         return [at for at in range(self.size(number)) if at not in members]
+
+    def has_gaps(self, number: int) -> bool:
+        """Of a large type nobody asks: it would take long to tell."""
+        return self.size(number) <= REMEMBERED_SIZE and bool(self.gaps(number))
 
     def flexible(self, number: int) -> Flexible | None:
         """By C's own notation `[]`, by `[0]`, or as it was written before these: `[1]`."""
@@ -159,11 +186,86 @@ class Layouts:
 
     def _pointers_of(self, number: int) -> tuple[tuple[int, int, str], ...]:
         """(offset, type pointed to, path) of all pointers in a type."""
-        return tuple(
-            (leaf.offset, self.target(leaf.type), leaf.path)
-            for leaf in (self.leaves(number) if self.holds_pointer(number) else ())
-            if self.kind(leaf.type) == "pointer"
-        )
+        return tuple(self._walk_pointers(number, "", 0))
+
+    def _walk_pointers(self, number: int, path: str, offset: int) -> Iterator[tuple[int, int, str]]:
+        if not self.holds_pointer(number):
+            return
+        row = self.row(number)
+        if row["kind"] == "struct":
+            for field in row["fields"]:
+                if not field[2]:
+                    yield from self._walk_pointers(field[3], path + self._field_path(field), offset + field[1] // 8)
+        elif row["kind"] == "array":
+            width = self.size(row["target"])
+            for i in range(row["count"]):
+                yield from self._walk_pointers(row["target"], f"{path}[{i}]", offset + i * width)
+        elif row["kind"] == "pointer":
+            yield offset, row["target"], path
+
+    def _rank(self, number: int) -> Rank:
+        row = self.row(number)
+        if row["kind"] == "function" or self.is_opaque(number):
+            return Rank.CLOSED
+        if not row["size"] or row["kind"] in ("char", "void"):
+            return Rank.VAGUE
+        return Rank.RECORD if row["kind"] in ("struct", "union") else Rank.SCALAR
+
+    def _find_inside(self, number: int, offset: int, wanted: int) -> Literal["part", "raw", "other"]:
+        """What a type has at an offset, seen by a pointer to `wanted`: such a part, bytes free to be anything, or
+        something else."""
+        while number != wanted or offset:
+            row = self.row(number)
+            if self.is_text(number) or row["kind"] == "char":
+                return "part" if self.kind(wanted) == "char" else "raw"
+            if row["kind"] == "array":
+                width = self.size(row["target"])
+                if not width or offset >= row["size"]:
+                    return "other"
+                number, offset = row["target"], offset % width
+            elif row["kind"] == "struct":
+                fields = [f for f in row["fields"] if not f[2] and f[1] // 8 <= offset < f[1] // 8 + self.size(f[3])]
+                if not fields:
+                    return "other"
+                number, offset = fields[-1][3], offset - fields[-1][1] // 8
+            elif row["kind"] == "union":
+                members = [self.inside(f[3], offset, wanted) for f in row["fields"] if offset < self.size(f[3])]
+                return "part" if "part" in members else "raw" if "raw" in members else "other"
+            else:
+                return "other"
+        return "part"
+
+    def open_leaves(self, number: int, left: Bytes, right: Bytes, at: int, path: str = "") -> Iterator[Leaf]:
+        """The leaves of a type at an offset at which two contents differ, and all that may refer to something."""
+        row, end = self.row(number), at + self.size(number)
+        holds_pointer = self.holds_pointer(number)
+        if not holds_pointer and left[at:end] == right[at:end]:
+            return
+        if self.is_opaque(number):
+            return
+        if row["kind"] == "struct":
+            for field in row["fields"]:
+                _, bit, width, kind = field
+                inner, start = path + self._field_path(field), at + bit // 8
+                if not width:
+                    yield from self.open_leaves(kind, left, right, start, inner)
+                else:
+                    size = (bit % 8 + width + 7) // 8
+                    if left[start : start + size] != right[start : start + size]:
+                        yield Leaf(inner, start, size, kind, (bit % 8, width))
+        elif row["kind"] == "array" and not self.is_text(number):
+            width = self.size(row["target"])
+            for i in self.open_elements(row["target"], row["count"], left, right, at):
+                yield from self.open_leaves(row["target"], left, right, at + i * width, f"{path}[{i}]")
+        elif row["size"]:
+            yield Leaf(path, at, row["size"], number)
+
+    def open_elements(self, number: int, count: int, left: Bytes, right: Bytes, at: int) -> Iterable[int]:
+        """The elements of an array that have such leaves."""
+        width = self.size(number)
+        if self.holds_pointer(number) or not width:
+            return range(count)
+        return find_unequal(left, right, at, width, 0, count)
 
     def _guesses_of(self, number: int) -> dict[int, tuple[int, str]]:
         """By offset the type and path of what may be a pointer: a member of a union, of which only the value can
@@ -247,6 +349,20 @@ class Layouts:
         if len(row["fields"]) > MEMBERS_SHOWN:
             members.append("...")
         return "{" + ", ".join(members) + "}"
+
+
+def find_unequal(left: Bytes, right: Bytes, at: int, width: int, first: int, last: int) -> Iterator[int]:
+    """Numbers of the elements from `first` up to `last` that differ: halves that are equal are not looked into."""
+    pending = [(first, last)]
+    while pending:
+        first, last = pending.pop()
+        if left[at + first * width : at + last * width] == right[at + first * width : at + last * width]:
+            continue
+        if last - first == 1:
+            yield first
+        else:
+            middle = (first + last) // 2
+            pending += [(middle, last), (first, middle)]
 
 
 def is_signed(row: dict[str, Any]) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from pytest_causechain.model.transfer import Allocation, Reference, Transfer
-from pytest_causechain.states.deltas import Comparison, Delta, Slot
-from pytest_causechain.states.graph import MemoryGraph, Object
+from pytest_causechain.states.deltas import Comparison, Delta, Slot, close_configuration
+from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.memory import WORD
+from pytest_causechain.states.objects import Object
 
 # A place to write to: an address, or an offset in one of the new blocks.
 Place = tuple[int | None, int]
@@ -17,7 +18,7 @@ def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -
     """Moves the passing run towards the failing one, as every experiment does."""
     matching = comparison.matching
     compiler = _Compiler(matching.passing, matching.failing, matching.mates)
-    for delta in deltas:
+    for delta in close_configuration(deltas):
         if delta.slot is not None:
             compiler.write(delta.slot, delta.slot.passing, delta.slot.failing)
     chosen = {delta.edit for delta in deltas if delta.edit is not None}
@@ -105,7 +106,7 @@ class _Compiler:
             self._merge_bits(place, data, slot.bits)
         else:
             self._put(place, data)
-            for pointer in self.source.hidden_pointers(origin, slot.offset, slot.offset + size):
+            for pointer in self.source.pointers_within(origin, slot.offset, slot.offset + size):
                 self._point((place[0], place[1] + pointer.offset - slot.offset), pointer.value)
 
     def _put(self, place: Place, data: bytes) -> None:
@@ -141,10 +142,10 @@ class _Compiler:
             )
         elif target.object is not None and target.object.kind != "variable":
             self.pointers[place] = (self._allocate(target.object), target.offset)
-        elif target.image:
-            self.pointers[place] = self.into.visit.base + target.offset
-        else:
+        elif target.module is None:
             self.pointers[place] = value
+        elif (address := self.into.address(target)) is not None:
+            self.pointers[place] = address
 
     def _allocate(self, first: Object) -> int:
         """A copy of an object that `into` has no partner for, and of all such objects it leads to."""

@@ -20,6 +20,7 @@ from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.model.chain import Breakpoint, Failure, Link, Place, Rule, Tally, Transition
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.states.deltas import Delta
+from pytest_causechain.states.wording import Wording
 
 CLAMP = r"""
 #include <stdio.h>
@@ -210,7 +211,7 @@ class TestSuspects:
 
 def isolated(*deltas: tuple[str, str, str]) -> Isolated:
     """(variable, passing, failing) of each."""
-    made = tuple(Delta(name, name, "int", passing, failing, "value") for name, passing, failing in deltas)
+    made = tuple(Delta("value", Wording(name, name, "int", passing, failing)) for name, passing, failing in deltas)
     return Isolated(made, len(made), Tally(), "both", ())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from two_runs import TwoRuns
 
-from pytest_causechain.states.deltas import Edit, input_deltas, input_edits
+from pytest_causechain.states.inputs import Edit, input_edits, word_edits
 
 NAMES = r"""
 #include <stdio.h>
@@ -336,7 +336,7 @@ class TestInput:
 
     def test_names_count_the_failing_runs_lines(self):
         edits = input_edits(b"b\nc\nd\ne\n", b"x\nc\ny\nz\ne\n")
-        told = [(d.key, d.name, d.passing, d.failing) for d in input_deltas(edits, lines_read=1)]
+        told = [(d.key, d.name, d.passing, d.failing) for _, d in word_edits(edits, lines_read=1)]
         assert told == [
             ("stdin", "stdin line 2", '"b"', '"x"'),
             ("stdin", "stdin line 4", '"d"', '"y"'),
@@ -344,5 +344,5 @@ class TestInput:
         ]
 
     def test_several_lines_only_one_run_has(self):
-        [delta] = input_deltas(input_edits(b"", b"a\n\0b\nc"), lines_read=0)
+        [(_, delta)] = word_edits(input_edits(b"", b"a\n\0b\nc"), lines_read=0)
         assert (delta.name, delta.passing, delta.failing) == ("stdin lines 1-3", "", r'"a\n\\0b\nc"')
