@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+# Registers are looked at as memory, at addresses that no program has: variables may live there.
+REGISTERS = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
+REGISTERS_START, REGISTER_SIZE = 0xFFFF_8000_0000_0000, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class VisitedFrame:
 class Region:
     start: int
     data: bytes
-    kind: Literal["image", "heap", "stack", "anonymous"]
+    kind: Literal["image", "heap", "stack", "anonymous", "registers"]
 
     @property
     def end(self) -> int:
@@ -82,9 +86,41 @@ def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]
     regions = tuple(
         Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
     )
+    regions += (make_registers(answer["registers"]),)
     frames = make_frames(answer["frames"])
     modules = find_modules(tuple(row) for row in answer["mappings"])
     return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"], modules)
+
+
+def register_address(name: str) -> int | None:
+    return REGISTERS_START + REGISTERS.index(name) * REGISTER_SIZE if name in REGISTERS else None
+
+
+def find_register(address: int) -> tuple[str, int] | None:
+    """The register that such an address means, and the place in it."""
+    if not REGISTERS_START <= address < REGISTERS_START + len(REGISTERS) * REGISTER_SIZE:
+        return None
+    number, place = divmod(address - REGISTERS_START, REGISTER_SIZE)
+    return REGISTERS[number], place
+
+
+def merge_register(value: int, place: int, data: bytes) -> int:
+    """What becomes of a register in which some bytes are written."""
+    merged = bytearray(value.to_bytes(REGISTER_SIZE, "little"))
+    merged[place : place + len(data)] = data
+    return int.from_bytes(merged[:REGISTER_SIZE], "little")
+
+
+def make_registers(values: Mapping[str, int]) -> Region:
+    words = (values[name].to_bytes(REGISTER_SIZE, "little") for name in REGISTERS)
+    return Region(REGISTERS_START, b"".join(words), "registers")
+
+
+def find_place(variable: Mapping[str, Any]) -> int | None:
+    """Of a variable as gdb describes it."""
+    if variable["register"] is not None:
+        return register_address(variable["register"])
+    return None if variable["address"] is None else int(variable["address"])
 
 
 def make_frames(rows: list[dict[str, Any]]) -> tuple[VisitedFrame, ...]:
@@ -96,9 +132,9 @@ def make_frames(rows: list[dict[str, Any]]) -> tuple[VisitedFrame, ...]:
             frame["pc"],
             frame["sp"],
             tuple(
-                Variable(v["name"], v["line"], v["depth"], v["address"], v["type"], v["pending"])
+                Variable(v["name"], v["line"], v["depth"], place, v["type"], v["pending"])
                 for v in frame["variables"]
-                if v["address"] is not None
+                if (place := find_place(v)) is not None
             ),
         )
         for frame in rows

@@ -18,7 +18,17 @@ from typing import Any, Literal
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, addresses_vary
 from pytest_causechain.debugger.layouts import Chained, FrameLayouts
 from pytest_causechain.debugger.program import ProgramMap, describe_program
-from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, find_modules, make_frames
+from pytest_causechain.debugger.visit import (
+    REGISTERS,
+    Region,
+    Visit,
+    VisitedFrame,
+    find_modules,
+    find_register,
+    make_frames,
+    make_registers,
+    merge_register,
+)
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Side, Trace
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
@@ -259,11 +269,18 @@ class PtraceLab(Closing):
                 raise ProcessGone(process.pid)
             process.write(block, allocation.data)
             blocks.append(block)
-        for address, data in transfer.writes:
-            process.write(address, data)
+        writes = list(transfer.writes)
         for reference in transfer.references:
             place = reference.at if reference.holder is None else blocks[reference.holder] + reference.at
-            process.write(place, WORD.pack(blocks[reference.block] + reference.offset))
+            writes.append((place, WORD.pack(blocks[reference.block] + reference.offset)))
+        registers = process.registers()
+        for address, data in writes:
+            if (register := find_register(address)) is not None:
+                name, at = register
+                setattr(registers, name, merge_register(getattr(registers, name), at, data))
+            else:
+                process.write(address, data)
+        process.set_registers(registers)
         if transfer.stdin is not None and subject.reads_our_stdin(process):
             self._replace_stdin(process, subject, transfer.stdin)
 
@@ -280,9 +297,11 @@ class PtraceLab(Closing):
 
     def _capture(self, process: Tracee, subject: Subject) -> Visit:
         chain = self._chain(process)
-        sp = process.registers().rsp
+        registers = process.registers()
+        sp = registers.rsp
         mappings = [mapping for mapping in read_mappings(process.pid) if not is_ours(mapping.start)]
         regions = self._read_memory(process, mappings, sp)
+        regions += (make_registers({name: getattr(registers, name) for name in REGISTERS}),)
         modules = find_modules((m.start, m.end, m.name) for m in mappings)
         position, arguments = self._stdin_position(process, subject), argument_start(process.pid)
         frames = self._layouts.frames(chain, sp)

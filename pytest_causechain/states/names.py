@@ -228,7 +228,7 @@ class Naming:
 
 
 def is_written_out(expression: str) -> bool:
-    return not any(mark in expression for mark in (" times)", "...", " bytes"))
+    return not any(mark in expression for mark in (" times)", "...", " bytes", "return value"))
 
 
 def scopes_outwards_in(variables: Iterable[Variable]) -> list[list[Variable]]:

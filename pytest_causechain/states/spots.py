@@ -23,7 +23,7 @@ class Spot:
     """One leaf of a pair of objects, as a delta tells it."""
 
     def __init__(self, matching: Matching, ours: Object, theirs: Object, place: Place) -> None:
-        self.matching, self.ours, self.theirs, self._place = matching, ours, theirs, place
+        self.matching, self.ours, self.theirs, self.place = matching, ours, theirs, place
         self.leaf: Leaf = place.leaf
 
     # What differs
@@ -38,7 +38,7 @@ class Spot:
 
     @property
     def base(self) -> int:
-        return 0 if self._place.run is None else self._place.run.base
+        return 0 if self.place.run is None else self.place.run.base
 
     @property
     def is_pointer(self) -> bool:
@@ -58,13 +58,11 @@ class Spot:
         if self.is_pointer:
             return self._find_pointer_kind()
         left, right = self.comparable_values
-        if left == right:
-            return None
-        if self.leaf.bits is not None and extract_bits(left, self.leaf.bits, False) == extract_bits(
-            right, self.leaf.bits, False
-        ):
-            return None  # a neighbour in the same bytes differs
-        return "value"
+        return "value" if self.extract(left) != self.extract(right) else None
+
+    def extract(self, data: bytes) -> bytes | int:
+        """The value itself: a bit-field has neighbours in the same bytes."""
+        return data if self.leaf.bits is None else extract_bits(data, self.leaf.bits, False)
 
     @cached_property
     def comparable_values(self) -> tuple[bytes, bytes]:
@@ -117,7 +115,7 @@ class Spot:
         one, other = source.object, target.object
         if one is None or other is None or source.offset != target.offset or "variable" in (one.kind, other.kind):
             return False
-        if one.shape is not other.shape or self.is_raw_target(other):
+        if one.shape is not other.shape or other.shape.is_text:
             return False
         passing, failing = self.matching.passing, self.matching.failing
         left, right = passing.memory.region(one.address), failing.memory.region(other.address)
@@ -125,10 +123,6 @@ class Spot:
         return one.shape.values(left.data, one.address - left.start) == other.shape.values(
             right.data, other.address - right.start
         )
-
-    @staticmethod
-    def is_raw_target(o: Object) -> bool:
-        return o.shape.is_text
 
     def _is_transferable(self, target: Target) -> bool:
         """Not a pointer into a frame that is gone, or one never set, nor one to a variable that the other run has not:
@@ -162,7 +156,7 @@ class Spot:
 
     @property
     def path(self) -> str:
-        return "" if self.is_raw else self._place.path
+        return "" if self.is_raw else self.place.path
 
     @cached_property
     def key(self) -> str:
@@ -177,7 +171,7 @@ class Spot:
         return self._part(name, naming.shorten(self.theirs, self.path)) + self._told[2]
 
     def _part(self, name: str, path: str) -> str:
-        run = self._place.run
+        run = self.place.run
         if run is None and not self.is_raw:
             return f"{name} + {self.leaf.offset} bytes"
         return write_part(run is not None and run.is_direct, name, path)

@@ -115,8 +115,8 @@ class _Compiler:
             self.writes.append((at, data))
         else:
             self.contents[holder][at : at + len(data)] = data
-        for i in range(len(data)) if self.pointers else ():
-            self.pointers.pop((holder, at + i), None)
+        for place in [place for place in self.pointers if place[0] == holder and at <= place[1] < at + len(data)]:
+            del self.pointers[place]
 
     def _merge_bits(self, place: Place, data: bytes, bits: tuple[int, int]) -> None:
         """Bit-fields share bytes: each changes only its own bits of what is there by now."""

@@ -38,11 +38,11 @@ class TwoRuns:
     ) -> None:
         self._source, self._stdin = source, stdin
         directory = str(Path(program.path).parent)
-        commands = [
+        self.commands = [
             Command(program, (program.path, *arguments), directory, changes, text)
             for arguments, changes, text in zip((passing, failing), environment, stdin, strict=True)
         ]
-        self.lab = GdbLab(*commands, time.monotonic() + PLENTY_SECONDS)
+        self.lab = GdbLab(*self.commands, time.monotonic() + PLENTY_SECONDS)
         self.stops = self.at("/* here */")
         self._layouts = Layouts(self.lab.program.types)
         self._originals: dict[Side, Observation] = {}
