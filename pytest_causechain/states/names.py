@@ -224,7 +224,8 @@ class Naming:
 
     def shorten(self, o: Object, path: str) -> str:
         """`*p` for `p[0]`, when there is only one. Not in keys: whether an object looks single may change."""
-        return "[]" + path[3:] if path.startswith("[0]") and self._graph.is_single(o) else path
+        is_pointed_to = o.kind != "variable" and path.startswith("[0]")
+        return "[]" + path[3:] if is_pointed_to and self._graph.is_single(o) else path
 
 
 def is_written_out(expression: str) -> bool:

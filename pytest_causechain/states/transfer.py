@@ -171,6 +171,8 @@ class _Compiler:
         for (holder, at), value in self.pointers.items():
             if isinstance(value, tuple):
                 references.append(Reference(holder, at, *value))
+                if holder is not None:  # what the source had there means nothing: the same transfer for all its runs
+                    self._store(holder, at, bytes(WORD.size))
             else:
                 self._store(holder, at, WORD.pack(value))
         for (holder, at), byte in self.bit_fields.items():
