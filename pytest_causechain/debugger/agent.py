@@ -233,6 +233,7 @@ class Run:
         answer["arguments"] = argument_block(self.pid)
         answer["registers"] = {name: read_register(name) for name in step["registers"]}
         answer["mappings"] = [[start, end, name] for start, end, _, _, name in mappings(self.pid)]
+        answer["thread_pointer"] = read_register("fs_base")
         answer["types"] = TYPES.rows[step["types_known"] :]
         with open(step["output"], "w") as file:
             json.dump(answer, file)

@@ -63,6 +63,8 @@ class TypeTable:
         elif kind.code == gdb.TYPE_CODE_ARRAY:
             low, high = kind.range()
             row.update(kind="array", target=self.number(kind.target()), count=max(0, high - low + 1))
+        elif kind.code == gdb.TYPE_CODE_COMPLEX:
+            row.update(kind="complex", target=self.number(kind.target()))
         else:
             row["kind"] = SCALARS.get(kind.code, "other")
             if row["kind"] in ("int", "char"):
@@ -167,16 +169,22 @@ STATEMENT = re.compile(r"\d+ +(\d+) +(0x[0-9a-f]+) +(?:0x[0-9a-f]+ +)?Y")
 
 def add_statics(symbols, function, found):
     for symbol in symbols:
-        if not is_static(symbol):
+        is_thread = is_of_thread(symbol)
+        if not is_static(symbol) and not is_thread:
             continue
+        file = symbol.symtab.fullname() if symbol.symtab else None
         try:
-            address = int(symbol.value().address)
+            address = None if is_thread else int(symbol.value().address)
             number = TYPES.number(symbol.type)
         except (gdb.error, TypeError):  # only declared here, or optimised out
             continue
-        file = symbol.symtab.fullname() if symbol.symtab else None
         entry = {"name": symbol.name, "file": file, "address": address, "type": number, "function": function}
-        found.setdefault(address, entry)
+        found.setdefault((symbol.name, file) if is_thread else address, entry)
+
+
+def is_of_thread(symbol):
+    """Its address is computed, but not from a frame."""
+    return symbol.is_variable and symbol.addr_class == gdb.SYMBOL_LOC_COMPUTED and not symbol.needs_frame
 
 
 def backtrace():
@@ -222,6 +230,7 @@ def describe_variables(frame, position):
     except RuntimeError:  # code without debug information
         return []
     variables = []
+    frame.select()  # the length of an array may be kept in a variable, which gdb looks up there
     for depth, block in reversed(list(enumerate(reversed(blocks)))):
         for symbol in block:
             if is_local(symbol):
@@ -243,7 +252,7 @@ def scopes(block):
 
 
 def is_local(symbol):
-    return (symbol.is_variable or symbol.is_argument) and not is_static(symbol)
+    return (symbol.is_variable or symbol.is_argument) and not is_static(symbol) and not is_of_thread(symbol)
 
 
 def describe_layouts(base, wanted):

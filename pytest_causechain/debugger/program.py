@@ -11,7 +11,15 @@ from typing import Any
 from pytest_causechain.debugger.gdb import Gdb
 from pytest_causechain.model.moment import Position
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.elf import FILE_HEADER, MACHINE_X86_64, MAGIC, TYPE_SHARED, read_machine, read_type
+from pytest_causechain.process.elf import (
+    FILE_HEADER,
+    MACHINE_X86_64,
+    MAGIC,
+    TYPE_SHARED,
+    find_thread_symbols,
+    read_machine,
+    read_type,
+)
 
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
@@ -100,7 +108,15 @@ def describe_program(gdb: Gdb) -> ProgramMap:
     if not any(function.name == "main" for function in functions):
         raise Refusal(f"{gdb.program} has no debug information for main(): build all of it with -g.")
     rows = tuple(address for address, _, _ in answer["lines"])
-    return ProgramMap(gdb.program, relocated, functions, tuple(answer["globals"]), answer["types"], rows)
+    variables = place_thread_variables(answer["globals"], gdb.program)
+    return ProgramMap(gdb.program, relocated, functions, variables, answer["types"], rows)
+
+
+def place_thread_variables(variables: list[dict[str, Any]], path: str) -> tuple[dict[str, Any], ...]:
+    """gdb knows no address of these before the program runs: they get one relative to the thread pointer."""
+    offsets = find_thread_symbols(path) if any(v["address"] is None for v in variables) else {}
+    placed = [v | {"thread": True, "address": offsets.get(v["name"])} if v["address"] is None else v for v in variables]
+    return tuple(v for v in placed if v["address"] is not None)
 
 
 def make_function(row: tuple[str, int, int, str, int], statements: list[Statement]) -> Function | None:

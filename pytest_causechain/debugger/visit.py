@@ -67,6 +67,7 @@ class Visit:
     stdin_position: int | None
     arguments_start: int
     modules: tuple[Module, ...] = ()
+    thread_pointer: int = 0
 
 
 def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]:
@@ -89,7 +90,16 @@ def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]
     regions += (make_registers(answer["registers"]),)
     frames = make_frames(answer["frames"])
     modules = find_modules(tuple(row) for row in answer["mappings"])
-    return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"], modules)
+    return Visit(
+        answer["base"],
+        frames,
+        regions,
+        types,
+        answer["stdin"],
+        answer["arguments"]["start"],
+        modules,
+        answer["thread_pointer"],
+    )
 
 
 def register_address(name: str) -> int | None:

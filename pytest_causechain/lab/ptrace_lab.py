@@ -307,7 +307,7 @@ class PtraceLab(Closing):
         frames = self._layouts.frames(chain, sp)
         if frames is None:
             frames = self._ask_gdb(process, chain)
-        return Visit(process.base, frames, regions, self.program.types, position, arguments, modules)
+        return Visit(process.base, frames, regions, self.program.types, position, arguments, modules, registers.fs_base)
 
     def _chain(self, process: Tracee) -> list[Chained]:
         """The frames up to main, as the frame pointers tell."""

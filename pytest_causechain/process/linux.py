@@ -59,6 +59,7 @@ class Registers(ctypes.Structure):
     rax: int
     r11: int
     orig_rax: int
+    fs_base: int
 
 
 class IoVector(ctypes.Structure):

@@ -10,6 +10,7 @@ from typing import Literal
 from pytest_causechain.states.inputs import Edit, input_edits, word_edits
 from pytest_causechain.states.matching import Matching, Pair
 from pytest_causechain.states.objects import Object
+from pytest_causechain.states.shapes import Place
 from pytest_causechain.states.spots import Kind, Spot
 from pytest_causechain.states.unfolding import no_collection
 from pytest_causechain.states.wording import Told
@@ -149,7 +150,12 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
 def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]:
     ours, theirs = pair
     left, right = matching.passing.contents(ours)[: theirs.size], matching.failing.contents(theirs)
-    for place in theirs.shape.open_leaves(left, right):
+    places: Iterable[Place]
+    if ours.shape is not theirs.shape and (ours.parts is not None or theirs.parts is not None):
+        places = theirs.shape.leaves_around(pointer.offset for pointer in matching.passing.pointers(ours))
+    else:
+        places = theirs.shape.open_leaves(left, right)
+    for place in places:
         if ours.holds(place.leaf.offset, place.leaf.size):
             spot = Spot(matching, ours, theirs, place)
             if (kind := spot.find_kind()) is not None:

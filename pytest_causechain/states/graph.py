@@ -12,7 +12,7 @@ from functools import cached_property
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.states.layout import POINTER_SIZE, Layouts, Leaf
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
 from pytest_causechain.states.memory import Memory, usable_size
 from pytest_causechain.states.names import Naming
 from pytest_causechain.states.objects import IMAGE, Object, Pointer, Target
@@ -90,6 +90,17 @@ class MemoryGraph:
     def pointers(self, o: Object) -> list[Pointer]:
         """Each pointer in an object; also what may be one, and leads to something."""
         return [*self._sure_pointers(o), *self.hidden_pointers(o)]
+
+    def references(self, o: Object) -> list[Pointer]:
+        """The same, and numbers as large as a pointer that are the address of an object."""
+        return [*self.pointers(o), *self._integers(o)]
+
+    def _integers(self, o: Object) -> Iterator[Pointer]:
+        for place in o.shape.leaves() if o.shape.holds_integers else ():
+            if self.layouts.is_address_sized(place.leaf):
+                value = self.memory.word(o.address + place.leaf.offset)
+                if value in self.starts:
+                    yield Pointer(place.leaf.offset, BYTE, place.path, value or 0, o.shape.base_of(place.leaf.offset))
 
     def _sure_pointers(self, o: Object) -> Iterator[Pointer]:
         values = self.words(o)

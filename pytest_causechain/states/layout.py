@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from enum import IntEnum
 from functools import cache, reduce
 from operator import or_
@@ -13,6 +14,8 @@ from typing import Any, Literal
 
 POINTER_SIZE = 8
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+# The processor's own format: 80 bits, in 16 bytes of memory. Sign and exponent, 64 bits of the number.
+EXTENDED, EXTENDED_SIZE, EXTENDED_BIAS = struct.Struct("<QH"), 16, 16383 + 63
 # Their contents mean nothing outside the run they come from: locks, descriptors, saved registers.
 OPAQUE = {"_IO_FILE", "FILE", "__jmp_buf_tag", "jmp_buf", "pthread_mutex_t", "pthread_cond_t", "DIR", "__dirstream"}
 # The type of memory of which nothing else is known. Not in the table, whose numbers are the debugger's.
@@ -76,6 +79,7 @@ class Layouts:
         self.pointer_paths = cache(lambda number: {at: (kind, path) for at, kind, path in self.pointers(number)})
         self.guesses = cache(self._guesses_of)
         self.holds_pointer = cache(self._holds_pointer)
+        self.holds_integer = cache(self._holds_integer)
         self.is_opaque = cache(self._is_opaque)
         self.weight = cache(self._weigh)
         self.rank = cache(self._rank)
@@ -106,12 +110,30 @@ class Layouts:
         """A reference of C++: the debugger tells where what it refers to lies, not where it does itself."""
         return self.kind(number) == "pointer" and self.name(number).endswith("&")
 
+    def is_address_sized(self, leaf: Leaf) -> bool:
+        """Of a number: `uintptr_t` and the like may hold what a pointer does."""
+        return leaf.size == POINTER_SIZE and leaf.bits is None and self.kind(leaf.type) == "int"
+
+    def _holds_integer(self, number: int) -> bool:
+        """Whether some part of a type is such a number."""
+        row = self.row(number)
+        if row["kind"] == "struct":
+            return any(self.holds_integer(field[3]) for field in row["fields"] if not field[2])
+        if row["kind"] == "array":
+            return self.holds_integer(row["target"])
+        return bool(row["kind"] == "int" and row["size"] == POINTER_SIZE)
+
     def is_text(self, number: int) -> bool:
         """An array of characters is one value."""
         return self.kind(number) == "array" and self.kind(self.target(number)) == "char"
 
     def is_text_leaf(self, leaf: Leaf) -> bool:
         return self.is_text(leaf.type) or (self.kind(leaf.type) == "char" and leaf.size > 1)
+
+    def end(self, number: int) -> int:
+        """Of the last value, without the padding behind it."""
+        leaves = self.leaves(number) if self.kind(number) == "struct" else ()
+        return max((leaf.offset + leaf.size for leaf in leaves), default=self.size(number))
 
     def ends_in_text(self, number: int, offset: int) -> bool:
         """Whether from this offset on there are only characters."""
@@ -171,7 +193,13 @@ class Layouts:
             for i in range(row["count"]):
                 yield from self._walk(row["target"], f"{path}[{i}]", offset + i * width)
         elif row["size"]:
-            yield Leaf(path, offset, row["size"], number)
+            yield Leaf(path, offset, self.value_size(number), number)
+
+    def value_size(self, number: int) -> int:
+        """Without the padding of a long double."""
+        row = self.row(number)
+        is_extended = row["kind"] == "float" and row["size"] == EXTENDED_SIZE and "long double" in row["name"]
+        return EXTENDED.size if is_extended else int(row["size"])
 
     def _field_path(self, field: list[Any]) -> str:
         """A base class has its own name for a field and is not written; nor is an anonymous struct. An anonymous
@@ -258,7 +286,7 @@ class Layouts:
             for i in self.open_elements(row["target"], row["count"], left, right, at):
                 yield from self.open_leaves(row["target"], left, right, at + i * width, f"{path}[{i}]")
         elif row["size"]:
-            yield Leaf(path, at, row["size"], number)
+            yield Leaf(path, at, self.value_size(number), number)
 
     def open_elements(self, number: int, count: int, left: Bytes, right: Bytes, at: int) -> Iterable[int]:
         """The elements of an array that have such leaves."""
@@ -322,6 +350,13 @@ class Layouts:
                 return follow(int.from_bytes(data, "little"), row["target"]) if any(data) else "NULL"
             case "float" if len(data) in FLOATS:
                 return show_float(data)
+            case "float" if len(data) == EXTENDED.size:
+                return show_extended(data)
+            case "complex":
+                half = len(data) // 2
+                part = Leaf("", 0, self.value_size(row["target"]), row["target"])
+                real, imaginary = (self.show(part, data[at : at + part.size], follow) for at in (0, half))
+                return f"{real} {'-' if imaginary.startswith('-') else '+'} {imaginary.removeprefix('-')}i"
             case "union":
                 return self._members(row, data, follow)
         return "0x" + data[::-1].hex()
@@ -388,6 +423,21 @@ def show_float(data: bytes) -> str:
         if FLOATS[len(data)].pack(float(shown)) == data:
             return shown
     return f"{value:.17g}"
+
+
+def show_extended(data: bytes) -> str:
+    """With the digits that a long double has."""
+    number, exponent = EXTENDED.unpack(data)
+    sign = "-" if exponent >> 15 else ""
+    exponent &= 0x7FFF
+    if exponent == 0x7FFF:
+        return sign + ("nan" if number & (1 << 63) - 1 else "inf")
+    with localcontext() as context:
+        context.prec = 40
+        value = Decimal(number) * Decimal(2) ** (max(exponent, 1) - EXTENDED_BIAS)
+        context.prec = 20
+        shown = f"{(+value).normalize():g}"
+    return sign + shown
 
 
 def show_text(data: bytes) -> str:

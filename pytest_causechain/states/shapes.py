@@ -5,7 +5,8 @@ Scalars are never read one by one: a shape reads all pointers of an object at on
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -223,6 +224,10 @@ class Shape:
         return spans
 
     @cached_property
+    def holds_integers(self) -> bool:
+        return any(self.layouts.holds_integer(run.type) for run in self.runs)
+
+    @cached_property
     def is_guessed(self) -> bool:
         """Whether only values tell of some of its bytes that they are pointers."""
         return bool(self.guesses or self.raw or self.is_text)
@@ -269,6 +274,33 @@ class Shape:
                 start, end = max(start, self.kept[0]), min(end, self.kept[1])
             if start < end:
                 yield Place(None, 0, Leaf("", start, end - start, BYTE))
+
+    def leaves_around(self, pointers: Iterable[int]) -> list[Place]:
+        """All leaves and what lies between them, for a block in which the other run has other objects, with pointers
+        at these offsets: a pointer that would be cut in pieces joins the leaves it lies in."""
+        places = sorted([*self.leaves(), *self._padding()], key=lambda place: place.leaf.offset)
+        starts = [place.leaf.offset for place in places]
+        joined: set[int] = set()  # leaves that go together with the one before
+        for at in pointers:
+            first, last = bisect_right(starts, at), bisect_right(starts, at + POINTER_SIZE - 1)
+            joined.update(range(first, last))
+        found: list[Place] = []
+        for number, place in enumerate(places):
+            if number in joined:
+                start = found[-1].leaf.offset
+                found[-1] = Place(None, 0, Leaf("", start, place.leaf.offset + place.leaf.size - start, BYTE))
+            else:
+                found.append(place)
+        return found
+
+    def _padding(self) -> Iterator[Place]:
+        end = 0
+        for start, stop in sorted((p.leaf.offset, p.leaf.offset + p.leaf.size) for p in self.leaves()):
+            if start > end:
+                yield Place(None, 0, Leaf("", end, start - end, BYTE))
+            end = max(end, stop)
+        if end < self.size:
+            yield Place(None, 0, Leaf("", end, self.size - end, BYTE))
 
     def open_leaves(self, left: bytes, right: bytes) -> Iterator[Place]:
         """Those of the leaves at which two contents differ, or that may refer to something."""

@@ -40,9 +40,19 @@ class Spot:
     def base(self) -> int:
         return 0 if self.place.run is None else self.place.run.base
 
-    @property
+    @cached_property
     def is_pointer(self) -> bool:
+        """Also of a number that is the address of an object."""
+        if self.layouts.is_address_sized(self.leaf):
+            left, right = (WORD.unpack(value)[0] for value in self.values)
+            return right in self.matching.failing.starts or (not right and left in self.matching.passing.starts)
         return self.layouts.kind(self.leaf.type) == "pointer"
+
+    @property
+    def pointed(self) -> int:
+        """The type pointed to."""
+        row = self.layouts.row(self.leaf.type)
+        return int(row["target"]) if row["kind"] == "pointer" else BYTE
 
     @property
     def is_raw(self) -> bool:
@@ -132,7 +142,7 @@ class Spot:
             return target.object.kind != "variable" or target.object in self.matching.mates
         if target.module is not None:
             return self.matching.passing.address(target) is not None
-        if self.layouts.is_opaque(self.layouts.target(self.leaf.type)):
+        if self.layouts.is_opaque(self.pointed):
             return failing.memory.block(target.offset) is None
         return not failing.memory.is_stack(target.offset) and failing.memory.region(target.offset) is None
 
@@ -271,7 +281,7 @@ class Spot:
         matching = self.matching
         left, right = (WORD.unpack(value)[0] for value in self.values)
         target = self.targets[1]
-        pointed = self.layouts.target(self.leaf.type)
+        pointed = self.pointed
         shown = show_pointers(matching, (self.ours, left), (self.theirs, right), pointed)
         value = "0" if not right else None
         mate = matching.mates.get(target.object) if target.object is not None else None

@@ -106,6 +106,8 @@ class _Compiler:
             self._merge_bits(place, data, slot.bits)
         else:
             self._put(place, data)
+            if slot.passing.shape is slot.failing.shape and not origin.shape.is_guessed:
+                return
             for pointer in self.source.pointers_within(origin, slot.offset, slot.offset + size):
                 self._point((place[0], place[1] + pointer.offset - slot.offset), pointer.value)
 
@@ -156,7 +158,7 @@ class _Compiler:
         # Not by recursion: a list may be long.
         while pending:
             current = pending.pop()
-            for pointer in self.source.pointers(current):
+            for pointer in self.source.references(current):
                 target = self.source.target(pointer.value).object
                 if target is not None and target not in self.mates and target not in self.blocks:
                     if target.kind == "variable":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -27,6 +27,8 @@ ELEMENTS_LOOKED_AT = 1_000
 # The other half of all addresses belongs to the system.
 HIGHEST_ADDRESS = 1 << 47
 
+# What compilers for x86-64 give to each alloca.
+ALLOCA_ALIGNMENT = 16
 SHORT_WORDS = [struct.Struct(f"<{count}Q").unpack_from for count in range(32)]
 
 Part = tuple[int, int]
@@ -65,6 +67,7 @@ class Unfolding:
         self._known_starts = [o.address for o in self._known]
         # By rank: what is to be looked through for pointers of that rank.
         self._pending: tuple[list[Object], ...] = ([], [], [])
+        self._allocas: list[int] = []
         # Blocks of which only the first element is looked through so far.
         self._open: list[Object] = []
         self._lowest_address = memory.regions[0].start if memory.regions else 0
@@ -223,8 +226,21 @@ class Unfolding:
             if o is None:
                 self._create(place, address - place[1], kind, rank)
                 return
-        if rank is not Rank.VAGUE:
+        if rank is not Rank.VAGUE or self._is_text_part(o, address - o.address, kind):
             self._add_part(o, address - o.address, kind, rank)
+
+    def _is_text_part(self, o: Object, offset: int, kind: int) -> bool:
+        """Whether a text begins among the objects of a pool: in bytes of which nothing is known, or where an array was
+        supposed to go on."""
+        if o.parts is None or o.shape.is_text or self._layouts.kind(kind) != "char":
+            return False
+        run = o.shape.run_at(offset)
+        if run is None or run.is_direct:
+            return any(start <= offset < end for start, end in o.shape.raw)
+        width = self._layouts.size(run.type)
+        element = run.offset + (offset - run.offset) // width * width
+        is_supposed = element != run.offset and (element, run.type) not in o.parts
+        return is_supposed and self._layouts.inside(run.type, (offset - run.offset) % width, kind) != "part"
 
     # Where objects lie
 
@@ -262,13 +278,34 @@ class Unfolding:
         return ("vector", start, 0) if first <= self._word(start) < region.end else None
 
     def _find_alloca(self, address: int) -> tuple[Kind, int, int] | None:
-        """Below the variables of a frame lies what it got from alloca. How much cannot be told: up to the variables."""
+        """Between the variables of a frame lies what it got from alloca. As far as one can tell it ends where the next
+        of them begins."""
+        around = self._allocas[: bisect_right(self._allocas, address)]
+        known = self.starts[around[-1]] if around else None
+        if (
+            known is not None
+            and address < known.address + known.size
+            and (address % ALLOCA_ALIGNMENT or address == known.address)
+        ):
+            return "alloca", known.address, known.size
         for frame, caller in pairwise(self._visit.frames):
-            if frame.sp <= address < caller.sp:
-                lowest = min((v.address for v in frame.variables if frame.sp <= v.address < caller.sp), default=0)
-                if address < lowest:
-                    return "alloca", address, lowest - address
+            if frame.sp <= address < caller.sp and address % ALLOCA_ALIGNMENT == 0:
+                following = [v.address for v in frame.variables if address < v.address < caller.sp]
+                following += [start for start in self._allocas if address < start < caller.sp]
+                if following:
+                    return "alloca", address, min(following) - address
         return None
+
+    def _cut_alloca(self, start: int) -> None:
+        """One that was taken for a part of another."""
+        before = bisect_right(self._allocas, start)
+        if before:
+            known = self.starts[self._allocas[before - 1]]
+            if known.address + known.size > start:
+                known.size = start - known.address
+                known.shape = self._shape(known.size, None, [(0, known.type, None)])
+                known.parts = None
+        insort(self._allocas, start)
 
     def _word(self, address: int) -> int:
         return self._memory.word(address) or 0
@@ -286,6 +323,8 @@ class Unfolding:
             while self._word(start + size - POINTER_SIZE):
                 size += POINTER_SIZE
             offset = 0
+        elif where == "alloca":
+            self._cut_alloca(start)
         kept = self._memory.freed.get(start) if where == "heap" else None
         o = Object(where, start, size, self._shape(size, kept, [(0, BYTE, None)]), kept)
         if rank is Rank.VAGUE:
@@ -305,18 +344,27 @@ class Unfolding:
 
     def _add_part(self, o: Object, offset: int, kind: int, rank: Rank) -> None:
         width = self._layouts.size(kind)
-        if offset + width > o.size or o.kind == "text" or self._explains(o, offset, kind, rank):
+        if offset + width > o.size or o.kind == "text":
+            return
+        if rank is not Rank.VAGUE and self._explains(o, offset, kind, rank):
             return
         if not self._is_plausible(o.address + offset, kind):
             return
         if o.parts is None:
             is_typed = o.kind != "variable" and self._layouts.kind(o.type) != "char"
             o.parts = [(0, o.type)] if is_typed else []
-        # What lies within the new part is explained by it.
+        # What lies within the new part is explained by it, unless that ends in bytes free to be anything.
         first = bisect_left(o.parts, (offset, -1))
         last = bisect_left(o.parts, (offset + width, -1))
-        o.parts[first:last] = [(offset, kind)]
+        o.parts[first:last] = [
+            (offset, kind),
+            *(p for p in o.parts[first:last] if self._is_free(kind, p[0] - offset, p[1])),
+        ]
         self._reopen(o)
+
+    def _is_free(self, kind: int, at: int, wanted: int) -> bool:
+        """Whether something else may lie in a struct: at its end, in an array of characters."""
+        return self._layouts.inside(kind, at, wanted) == "raw" and self._layouts.ends_in_text(kind, at)
 
     def _explains(self, o: Object, offset: int, kind: int, rank: Rank) -> bool:
         """Whether what is known of an object already says that something like this lies there, or speaks against it."""
@@ -337,7 +385,7 @@ class Unfolding:
         if at < width or (run is not None and run.type == present and run.base == start):
             inside = layouts.inside(present, at % width, kind)
             if inside == "raw":
-                return rank is not Rank.RECORD or not layouts.ends_in_text(present, at % width)
+                return rank is not Rank.RECORD or not self._is_free(present, at % width, kind)
             # An array of numbers that was only supposed gives way to a struct.
             return inside == "part" or at < width or rank is not Rank.RECORD or layouts.kind(present) == "struct"
         return rank is not Rank.RECORD and run is not None
@@ -448,9 +496,12 @@ class Unfolding:
                     raw.append((end, start))
                 runs += self._runs(start, kind, count, limit)
                 end = max(limit if count is None else start + count * self._layouts.size(kind), 0)
-                # What is left behind the last element is less than one, or something else.
+                # What is left behind the last element is less than one, or something else: that may begin where the
+                # padding of a struct does.
                 if limit - end < self._layouts.size(kind) and len(counted) == 1:
                     end = limit
+                elif count == 1 and end < limit:
+                    end = start + self._layouts.end(kind)
             if size > end:
                 raw.append((end, size))
             found = self._layouts.shapes[key] = Shape(self._layouts, size, tuple(runs), tuple(raw), kept)

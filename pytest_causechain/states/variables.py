@@ -37,7 +37,8 @@ def find_globals(
     seen: Counter[str] = Counter()
     # Compilers lay globals out in the order in which they are written.
     for row in sorted(program.globals, key=lambda row: int(row["address"])):
-        address, size = row["address"] + visit.base, layouts.size(row["type"])
+        base = visit.thread_pointer if row.get("thread") else visit.base
+        address, size = row["address"] + base, layouts.size(row["type"])
         if not size or not memory.has(address, size):
             continue
         name = row["name"]

@@ -75,6 +75,7 @@ def move(visit: Visit) -> Visit:
     return replace(
         visit,
         base=moved(visit.base),
+        thread_pointer=moved(visit.thread_pointer),
         frames=frames,
         regions=tuple(Region(moved(r.start), rewrite(r.data), r.kind) for r in visit.regions),
         arguments_start=moved(visit.arguments_start),
