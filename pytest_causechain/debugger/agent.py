@@ -24,6 +24,8 @@ CRASHES = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS"}
 HALT = "SIGSTOP"
 # What a state may weigh; a larger one is cut off here and the self-check tells.
 MEMORY_LIMIT = 256 << 20
+# No program fills such a mapping; sanitizers reserve them for their own books.
+ANONYMOUS_LIMIT = 64 << 20
 # A leaf function may keep variables below its stack pointer.
 RED_ZONE = 128
 # An altered program may ask for anything: these keep it from harming the machine.
@@ -257,6 +259,8 @@ class Run:
             for start, end, permissions, _, name in mappings(self.pid):
                 own = name == self.request["program"]
                 if "r" not in permissions or not (own or name in ("", "[heap]", "[stack]")):
+                    continue
+                if not name and end - start > ANONYMOUS_LIMIT:
                     continue
                 if name == "[stack]":
                     start = max(start, (sp - RED_ZONE) & ~4095)

@@ -49,6 +49,8 @@ from pytest_causechain.process.tracer import Tracer, Watched
 TEMPLATES_KEPT = 8
 # What a state may weigh; a larger one is cut off here and the self-check tells.
 MEMORY_LIMIT = 256 << 20
+# No program fills such a mapping; sanitizers reserve them for their own books.
+ANONYMOUS_LIMIT = 64 << 20
 RED_ZONE = 128
 # struct _IO_FILE of glibc: int flags, then the read pointer and the end of what was read.
 FLAGS, READ_POINTER, READ_END = struct.Struct("<i"), 8, 16
@@ -334,6 +336,8 @@ class PtraceLab(Closing):
         for mapping in mappings:
             own = mapping.name == self.program.path
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
+                continue
+            if not mapping.name and mapping.end - mapping.start > ANONYMOUS_LIMIT:
                 continue
             start = max(mapping.start, (sp - RED_ZONE) & -PAGE) if mapping.name == "[stack]" else mapping.start
             try:

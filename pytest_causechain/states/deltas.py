@@ -106,10 +106,15 @@ def memory_deltas(matching: Matching) -> list[Delta]:
         return []
     order = matching.failing.naming.order
     last = len(order)
-    found.sort(key=lambda pair: (order.get((pair[0].theirs, pair[0].base), last), pair[0].leaf.offset))
+    found.sort(key=lambda pair: rank_spot(pair[0], order, last))
     deltas = [Delta(kind, spot, make_slot(spot)) for spot, kind in found]
     link_required(deltas)
     return deltas
+
+
+def rank_spot(spot: Spot, order: dict[tuple[Object, int], int], last: int) -> tuple[bool, int, int]:
+    """Variables that are not set yet come last."""
+    return spot.theirs.is_unset, order.get((spot.theirs, spot.base), last), spot.leaf.offset
 
 
 def unequal_pairs(matching: Matching) -> Iterator[Pair]:

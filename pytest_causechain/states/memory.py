@@ -85,6 +85,10 @@ class Memory:
         stack = self._stack
         return stack is not None and stack.start - STACK_LIMIT <= address < stack.end
 
+    def is_mapped(self, address: int) -> bool:
+        """Whether a number is an address of this run."""
+        return self.region(address) is not None or self.module(address) is not None or self.is_stack(address)
+
     def read(self, address: int, size: int) -> bytes | None:
         """None where it was not all captured."""
         region = self.region(address)

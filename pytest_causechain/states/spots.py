@@ -65,10 +65,29 @@ class Spot:
 
     def find_kind(self) -> Kind | None:
         """None when both runs have the same here, or what differs means nothing in another run."""
+        if self.theirs.is_unset:
+            return "value" if self._differs_unset() else None
         if self.is_pointer:
             return self._find_pointer_kind()
         left, right = self.comparable_values
         return "value" if self.extract(left) != self.extract(right) else None
+
+    def _differs_unset(self) -> bool:
+        """Of a variable that nothing has been put into yet: what an earlier call left there may be a number that
+        matters, but an address is none."""
+        if self.layouts.kind(self.leaf.type) == "pointer":
+            return False
+        left, right = (bytearray(value) for value in self.values)
+        sides = ((self.matching.passing, self.ours), (self.matching.failing, self.theirs))
+        start, end = self.leaf.offset, self.leaf.offset + self.leaf.size
+        for graph, o in sides:
+            first = -((o.address + start) % POINTER_SIZE)
+            for at in range(start + first, end, POINTER_SIZE):
+                word = graph.memory.word(o.address + at)
+                if word and graph.memory.is_mapped(word):
+                    part = slice(max(at - start, 0), at - start + POINTER_SIZE)
+                    left[part] = right[part] = bytes(len(left[part]))
+        return self.extract(bytes(left)) != self.extract(bytes(right))
 
     def extract(self, data: bytes) -> bytes | int:
         """The value itself: a bit-field has neighbours in the same bytes."""
@@ -178,7 +197,8 @@ class Spot:
     def name(self) -> str:
         naming = self.matching.failing.naming
         name = naming.name(self.theirs, self.base)
-        return self._part(name, naming.shorten(self.theirs, self.path)) + self._told[2]
+        remark = " (not set yet)" if self.theirs.is_unset else ""
+        return self._part(name, naming.shorten(self.theirs, self.path)) + self._told[2] + remark
 
     def _part(self, name: str, path: str) -> str:
         run = self.place.run

@@ -20,14 +20,14 @@ def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: 
     for number, frame in enumerate(visit.frames):
         for variable in frame.variables:
             size = layouts.size(variable.type)
-            if variable.pending or not size or not memory.has(variable.address, size):
+            if not size or not memory.has(variable.address, size):
                 continue
             if layouts.is_reference(variable.type):
                 continue
             taken.add(variable.name)
             key = f"{depth - number}:{frame.function}:{variable.depth}:{variable.name}"
             shape = shape_variable(layouts, variable.type)
-            yield Variable(variable.address, shape, variable.name, key, number)
+            yield Variable(variable.address, shape, variable.name, key, number, variable.pending)
     yield from find_globals(visit, program, layouts, memory, taken)
 
 

@@ -349,3 +349,59 @@ def test_memory_that_cannot_be_read_is_left_out(open_runs):
     graph = open_runs(HEADERS + source).graph("failing")
     assert graph.target(graph.words(find_variable(graph, "guarded"))[0]).object is None
     assert graph.contents(find_target(graph, "readable"))[0] == 5
+
+
+class TestUnsetVariables:
+    SOURCE = r"""
+        static void leave(long number, char *address)
+        {
+            long left[6] = { number, (long) address, number, (long) address, number, (long) address };
+            printf("%s", left[0] ? "" : "never");
+        }
+        static int use(int given)
+        {
+            given = given + 1; /* here */
+            long number, *pointer, text[3];
+            printf("%ld\n", number);
+            return pointer == text;
+        }
+        int main(int argc, char **argv)
+        {
+            char *block = malloc(argc * 100);
+            leave(argc, block);
+            argv = NULL; block = NULL; argc = 0;
+            use(1);
+            return 0;
+        }
+    """
+
+    def test_are_marked_and_written_but_never_followed(self, open_runs):
+        runs = open_runs(HEADERS + self.SOURCE, [], ["x"])
+        graph = runs.comparison.matching.failing
+        names = {"number", "pointer", "text"}
+        unset = [o for o in graph.variables if o.name in names]
+        assert len(unset) == 3
+        assert all(o.is_unset for o in unset)
+        assert {delta.name for delta in runs.deltas} <= {
+            *(f"{name} (not set yet)" for name in names),
+            *(f"text[{n}] (not set yet)" for n in range(3)),
+        }
+        # What was left there by chance are both numbers and addresses: only numbers are told.
+        assert {delta.failing for delta in runs.deltas} == {"2"}
+        assert runs.alter_passing(runs.deltas).stdout == runs.original("failing").stdout
+
+
+def test_mappings_that_no_program_fills_are_not_read(open_runs):
+    source = r"""
+        #include <sys/mman.h>
+        char *reserved, *used;
+        int main(void)
+        {
+            reserved = mmap(NULL, 65l << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            used = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            return 0; /* here */
+        }
+    """
+    runs = open_runs(HEADERS + source)
+    graph = runs.graph("failing")
+    assert sum(len(region.data) for region in graph.visit.regions) < 30 << 20

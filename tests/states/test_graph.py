@@ -232,10 +232,9 @@ class TestPointers:
         assert graph.layouts.name(find_target(graph, "first").type) == "struct node"
         assert graph.layouts.kind(find_target(graph, "text").type) == "char"
 
-    def test_variables_that_hold_nothing_yet_are_left_out(self, graph):
-        names = [o.name for o in graph.variables]
-        assert "sum" in names and "deeper" in names
-        assert "later" not in names
+    def test_variables_that_hold_nothing_yet_are_marked(self, graph):
+        is_unset = {o.name: o.is_unset for o in graph.variables if o.name in ("sum", "deeper", "later")}
+        assert is_unset == {"sum": False, "deeper": False, "later": True}
 
     def test_vertices_are_the_values_one_could_name(self, open_runs):
         source = r"""
