@@ -30,7 +30,10 @@ def show_pointers(
         shown = show_unequal_members(ours, left, theirs, right) or shown
     if shown[0] == shown[1]:
         # The other run's name for the object: in its own run this very pointer may be the shortest way there.
-        shown = show_mate(matching, ours, left, theirs), show_mate(matching, theirs, right, ours)
+        shown = (
+            show_mate(matching, ours, left, theirs) or f"{shown[0]} of its own",
+            show_mate(matching, theirs, right, ours) or f"{shown[1]} of its own",
+        )
     if shown[0] == shown[1]:
         shown = show_place(ours, left), show_place(theirs, right)
     return shown
@@ -63,10 +66,12 @@ def show_unequal_members(passing: MemoryGraph, left: int, failing: MemoryGraph, 
     return None
 
 
-def show_mate(matching: Matching, graph: MemoryGraph, value: int, other: MemoryGraph) -> str:
+def show_mate(matching: Matching, graph: MemoryGraph, value: int, other: MemoryGraph) -> str | None:
     target = graph.target(value)
-    mate = matching.mates.get(target.object) if target.object is not None else None
-    return (reference(other, mate, target.offset) if mate is not None else None) or hex(value)
+    if target.object is None:
+        return hex(value)
+    mate = matching.mates.get(target.object)
+    return reference(other, mate, target.offset) if mate is not None else None
 
 
 def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:

@@ -170,16 +170,16 @@ class Spot:
         """The part of a block, from and up to an offset, that a pointer leads to and the passing run has not there."""
         if not self.is_pointer:
             return None
-        target = self.targets[1]
-        if target.object is None or target.object.parts is None or target.object not in self.matching.mates:
+        o, offset = self.targets[1].object, self.targets[1].offset
+        if o is None or o.parts is None or o not in self.matching.mates:
             return None
-        run = target.object.shape.run_at(target.offset)
-        if run is None or run.is_direct:
+        kind = dict(o.parts).get(offset)
+        is_pool = len({kind for _, kind in o.parts}) > 1
+        if kind is None or not is_pool or (offset, kind) in (self.matching.mates[o].parts or ()):
             return None
-        present = self.matching.mates[target.object].shape.run_at(target.offset)
-        if present is not None and (present.base, present.type) == (run.base, run.type):
-            return None
-        return target.object, run.offset, run.offset + run.count * self.layouts.size(run.type)
+        run = o.shape.run_at(offset)
+        is_text = run is not None and self.layouts.kind(kind) == "char"
+        return o, offset, offset + (run.count if run is not None and is_text else self.layouts.size(kind))
 
     # How it is told
 

@@ -422,6 +422,8 @@ class Unfolding:
     def _count(self, o: Object, parts: list[Part]) -> list[tuple[int, int, int | None]]:
         """How many elements each part has: up to the next part, if what lies there can be more of them."""
         layouts = self._layouts
+        if len({kind for _, kind in parts}) > 1:
+            return self._count_pool(o, parts)
         counted: list[tuple[int, int, int | None]] = []
         end = 0  # of the last part
         for (start, kind), (limit, _) in pairwise([*parts, (o.size, BYTE)]):
@@ -442,6 +444,25 @@ class Unfolding:
             counted.append((start, kind, count))
             end = start + count * width
         return counted
+
+    def _count_pool(self, o: Object, parts: list[Part]) -> list[tuple[int, int, int | None]]:
+        """Here everything that is referred to is an object of its own, and only what is there can be more of it."""
+        layouts = self._layouts
+        counted: list[tuple[int, int, int | None]] = []
+        for (start, kind), (limit, _) in pairwise([*parts, (o.size, BYTE)]):
+            width = layouts.size(kind)
+            if layouts.rank(kind) is not Rank.RECORD or layouts.flexible(kind) is not None or limit - start < width:
+                counted.append((start, kind, None))
+                continue
+            count = 1
+            while start + (count + 1) * width <= limit and self._is_element(o.address + start + count * width, kind):
+                count += 1
+            counted.append((start, kind, count))
+        return counted
+
+    def _is_element(self, address: int, kind: int) -> bool:
+        data = self._memory.read(address, self._layouts.size(kind))
+        return data is not None and any(data) and self._is_plausible(address, kind)
 
     def _elements(self, o: Object, start: int, kind: int, end: int) -> int:
         width = self._layouts.size(kind)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
+from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.model.command import Command, Program
@@ -64,6 +65,9 @@ class TwoRuns:
     def graph(self, side: Side, stops: Sequence[Stop] | None = None) -> MemoryGraph:
         visit = self.lab.visit(side, self.stops if stops is None else stops)
         assert visit is not None
+        return self.make_graph(visit)
+
+    def make_graph(self, visit: Visit) -> MemoryGraph:
         return MemoryGraph(visit, self.lab.program, self._layouts)
 
     def compare(self, stops: Sequence[Stop] | None = None) -> Comparison:
