@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_causechain.debugger.program import Function, ProgramMap
-from pytest_causechain.debugger.visit import Variable, VisitedFrame, find_place, register_address
+from pytest_causechain.debugger.visit import RETURN_VALUE, Variable, VisitedFrame, find_place, register_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class FrameLayouts:
             if not number and layout.returns is not None and place.pc == function.statements[-1].address:
                 address = register_address("rax")
                 assert address is not None
-                variables += (Variable("return value", 0, 0, address, layout.returns, False),)
+                variables += (Variable(RETURN_VALUE, 0, 0, address, layout.returns, False),)
             saved |= {name: place.rbp + offset for name, offset in layout.saved.items()}
             frames.append(VisitedFrame(function.name, line.file, line.line, place.pc, sp, variables))
             sp = place.rbp + 16

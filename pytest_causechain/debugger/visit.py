@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 # Registers are looked at as memory, at addresses that no program has: variables may live there.
 REGISTERS = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
+# What a function is about to return goes by this name.
+RETURN_VALUE = "return value"
 REGISTERS_START, REGISTER_SIZE = 0xFFFF_8000_0000_0000, 8
 
 

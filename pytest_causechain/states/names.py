@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.states.objects import Object, Variable
 from pytest_causechain.states.sources import mentioned_names
 from pytest_causechain.states.unfolding import no_collection
@@ -229,7 +230,7 @@ class Naming:
 
 
 def is_written_out(expression: str) -> bool:
-    return not any(mark in expression for mark in (" times)", "...", " bytes", "return value"))
+    return not any(mark in expression for mark in (" times)", "...", " bytes", RETURN_VALUE))
 
 
 def scopes_outwards_in(variables: Iterable[Variable]) -> list[list[Variable]]:
