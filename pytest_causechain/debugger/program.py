@@ -16,6 +16,7 @@ from pytest_causechain.process.elf import (
     MACHINE_X86_64,
     MAGIC,
     TYPE_SHARED,
+    find_objects,
     find_thread_symbols,
     read_machine,
     read_type,
@@ -54,6 +55,8 @@ class ProgramMap:
     types: list[dict[str, Any]]
     # All addresses at which the code of some line begins, also in the middle of a statement.
     rows: tuple[int, ...] = ()
+    # Name, address and size of variables of which there is no debug information: `optind` and the like.
+    untyped: tuple[tuple[str, int, int], ...] = ()
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -109,7 +112,9 @@ def describe_program(gdb: Gdb) -> ProgramMap:
         raise Refusal(f"{gdb.program} has no debug information for main(): build all of it with -g.")
     rows = tuple(address for address, _, _ in answer["lines"])
     variables = place_thread_variables(answer["globals"], gdb.program)
-    return ProgramMap(gdb.program, relocated, functions, variables, answer["types"], rows)
+    known = {row["address"] for row in variables}
+    untyped = tuple(row for row in find_objects(gdb.program) if row[1] not in known)
+    return ProgramMap(gdb.program, relocated, functions, variables, answer["types"], rows, untyped)
 
 
 def place_thread_variables(variables: list[dict[str, Any]], path: str) -> tuple[dict[str, Any], ...]:

@@ -18,9 +18,12 @@ FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 EXTENDED, EXTENDED_SIZE, EXTENDED_BIAS = struct.Struct("<QH"), 16, 16383 + 63
 # Their contents mean nothing outside the run they come from: locks, descriptors, saved registers.
 OPAQUE = {"_IO_FILE", "FILE", "__jmp_buf_tag", "jmp_buf", "pthread_mutex_t", "pthread_cond_t", "DIR", "__dirstream"}
-# The type of memory of which nothing else is known. Not in the table, whose numbers are the debugger's.
-BYTE = -1
-BYTE_ROW: dict[str, Any] = {"name": "char", "size": 1, "kind": "char", "signed": True}
+# The types of memory of which nothing else is known. Not in the table, whose numbers are the debugger's.
+BYTE, INTEGER = -1, -2
+OWN_ROWS: dict[int, dict[str, Any]] = {
+    BYTE: {"name": "char", "size": 1, "kind": "char", "signed": True},
+    INTEGER: {"name": "int", "size": 4, "kind": "int", "signed": True},
+}
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
 # Enough of a union to recognise it by.
@@ -88,7 +91,7 @@ class Layouts:
         self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
 
     def row(self, number: int) -> dict[str, Any]:
-        return self.rows[number] if number != BYTE else BYTE_ROW
+        return self.rows[number] if number >= 0 else OWN_ROWS[number]
 
     def kind(self, number: int) -> str:
         return str(self.row(number)["kind"])

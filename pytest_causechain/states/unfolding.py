@@ -210,7 +210,7 @@ class Unfolding:
         if self.variable_at(address) is not None or self._place(address) is not None:
             return True
         region = self._memory.region(address)
-        return region is not None and region.kind == "image"
+        return (region is not None and region.kind == "image") or self._memory.module(address) is not None
 
     def _refer(self, address: int, kind: int) -> None:
         """A pointer to this type holds this address: there may be a new object, or a new part of one."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.states.layout import Layouts
+from pytest_causechain.states.layout import BYTE, INTEGER, Layouts
 from pytest_causechain.states.memory import Memory
 from pytest_causechain.states.objects import Variable
 from pytest_causechain.states.shapes import Run, Shape
@@ -29,6 +29,9 @@ def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: 
             shape = shape_variable(layouts, variable.type)
             yield Variable(variable.address, shape, variable.name, key, number, variable.pending)
     yield from find_globals(visit, program, layouts, memory, taken)
+    for name, offset, size in program.untyped:
+        if memory.has(visit.base + offset, size):
+            yield Variable(visit.base + offset, shape_untyped(layouts, size), name, f":{name}:{offset:x}")
 
 
 def find_globals(
@@ -60,6 +63,17 @@ def shape_variable(layouts: Layouts, kind: int) -> Shape:
     if shape is None:
         shape = Shape(layouts, layouts.size(kind), (variable_run(layouts, kind),), type=kind)
         layouts.shapes[key] = shape
+    return shape
+
+
+def shape_untyped(layouts: Layouts, size: int) -> Shape:
+    """A number where it has the size of one."""
+    if size == layouts.size(INTEGER):
+        return shape_variable(layouts, INTEGER)
+    key = ("untyped", size)
+    shape: Shape | None = layouts.shapes.get(key)
+    if shape is None:
+        shape = layouts.shapes[key] = Shape(layouts, size, (Run(0, 0, BYTE, size),))
     return shape
 
 

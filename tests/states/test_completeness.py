@@ -405,3 +405,23 @@ def test_mappings_that_no_program_fills_are_not_read(open_runs):
     runs = open_runs(HEADERS + source)
     graph = runs.graph("failing")
     assert sum(len(region.data) for region in graph.visit.regions) < 30 << 20
+
+
+def test_variables_without_debug_information(check):
+    """`optind` and `stdout` are the C library's, but lie in the program's own data."""
+    runs = check(
+        r"""
+        #include <unistd.h>
+        int main(int argc, char **argv)
+        {
+            while (getopt(argc, argv, "ab") != -1)
+                ;
+            fprintf(stdout, "%d %s\n", optind, argv[optind]); /* here */
+            return 0;
+        }
+        """,
+        ["-a", "word"],
+        ["-a", "-b", "other"],
+    )
+    assert ("optind", "2", "3", "value") in runs.told()
+    assert "stdout" not in [delta.name for delta in runs.deltas]
