@@ -19,6 +19,8 @@ SECTION_SYMBOLS, SECTION_NOTE, SECTION_DYNAMIC_SYMBOLS = 2, 7, 11
 SEGMENT_NOTE, SEGMENT_THREAD = 4, 7
 KIND_OF_SYMBOL, SYMBOL_OBJECT, SYMBOL_THREAD = 0xF, 1, 6
 WRITABLE_SECTIONS = (b".data", b".bss")
+# The compiler's own start-up code is in every program.
+START_UP_OBJECT = b"completed."
 NOTE_BUILD_ID = 3
 
 FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -134,6 +136,8 @@ def find_objects(path: str) -> list[tuple[str, int, int]]:
                 is_own = 0 < index < len(sections) and sections[index].name in WRITABLE_SECTIONS
                 if is_own and size and info & KIND_OF_SYMBOL == SYMBOL_OBJECT:
                     text = content[names + name : content.find(b"\0", names + name)].partition(b"@")[0]
+                    if text.startswith(START_UP_OBJECT):
+                        continue
                     found.setdefault(address, (text.decode("utf-8", "replace"), address, size))
     return sorted(found.values(), key=lambda row: row[1])
 

@@ -12,12 +12,13 @@ from functools import cached_property
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.states.extents import HIGHEST_ADDRESS
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
 from pytest_causechain.states.memory import Memory, usable_size
 from pytest_causechain.states.names import Naming
 from pytest_causechain.states.objects import IMAGE, Object, Pointer, Target
 from pytest_causechain.states.shapes import Place
-from pytest_causechain.states.unfolding import HIGHEST_ADDRESS, Unfolding
+from pytest_causechain.states.unfolding import Unfolding
 from pytest_causechain.states.variables import find_variables
 
 
@@ -30,6 +31,7 @@ class MemoryGraph:
         self.memory = Memory(visit)
         self.variables = list(find_variables(visit, program, self.layouts, self.memory))
         self._targets: dict[int, Target] = {}
+        self._pool_pointers: dict[Object, list[Pointer]] = {}
 
     @cached_property
     def _unfolding(self) -> Unfolding:
@@ -135,10 +137,14 @@ class MemoryGraph:
 
     def pointers_within(self, o: Object, start: int, end: int) -> Sequence[Pointer]:
         """All pointers in a part of which the other run knows nothing, or a union."""
-        hidden = self.hidden_pointers(o, start, end)
         if o.parts is None:
-            return hidden
-        return [*(p for p in self._sure_pointers(o) if start <= p.offset <= end - POINTER_SIZE), *hidden]
+            return self.hidden_pointers(o, start, end)
+        if o not in self._pool_pointers:
+            self._pool_pointers[o] = sorted(self.pointers(o), key=lambda pointer: pointer.offset)
+        pointers = self._pool_pointers[o]
+        first = bisect_left(pointers, start, key=lambda pointer: pointer.offset)
+        last = bisect_right(pointers, end - POINTER_SIZE, key=lambda pointer: pointer.offset)
+        return pointers[first:last]
 
     def target(self, address: int) -> Target:
         found = self._targets.get(address)

@@ -5,6 +5,7 @@ Only the ways are found for all objects; they are written out for those that som
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -79,6 +80,7 @@ class Naming:
         self._graph = graph
         self._names: dict[Node, Expression] = {}
         self._keys: dict[Node, Expression] = {}
+        self._in_pools: dict[Object, defaultdict[int, list[tuple[int, int]]]] = {}
 
     def name(self, o: Object, base: int = 0) -> str:
         return str(self._write((o, base), self._short_ways, self._names, is_key=False))
@@ -171,21 +173,25 @@ class Naming:
 
     def _references(self, o: Object, base: int) -> Sequence[tuple[int, int]]:
         """Offset and value of the pointers in one object of a block."""
-        graph = self._graph
         if o.is_unset:
             return ()
+        if o.parts is None:
+            return self._all_references(o)
+        if o not in self._in_pools:
+            by_base = self._in_pools[o] = defaultdict(list)
+            for at, value in self._all_references(o):
+                by_base[o.shape.base_of(at)].append((at, value))
+        return self._in_pools[o][base]
+
+    def _all_references(self, o: Object) -> Sequence[tuple[int, int]]:
+        graph = self._graph
         words, hidden = o.shape.words, graph.hidden_words(o)
         if words is None:
-            found = hidden
-        else:
-            region = graph.memory.region(o.address)
-            assert region is not None
-            found = list(zip(o.shape.offsets, words(region.data, o.address - region.start), strict=True))
-            if hidden:
-                found += hidden
-        if o.parts is not None:
-            found = [(at, value) for at, value in found if o.shape.base_of(at) == base]
-        return found
+            return hidden
+        region = graph.memory.region(o.address)
+        assert region is not None
+        found = list(zip(o.shape.offsets, words(region.data, o.address - region.start), strict=True))
+        return found + list(hidden) if hidden else found
 
     def _write(self, node: Node, ways: Ways, written: dict[Node, Expression], is_key: bool) -> Expression:
         # Not by recursion: a list may be long.

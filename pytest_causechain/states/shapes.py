@@ -144,10 +144,19 @@ class Shape:
         return kind, run.element_path(element) + path, run.is_direct
 
     def run_at(self, offset: int) -> Run | None:
-        for run in reversed(self.runs):
-            if run.offset <= offset < run.offset + (run.cut or run.count * self.layouts.size(run.type)):
-                return run
-        return None
+        """The innermost one: only the first can have others in it."""
+        index = bisect_right(self._starts, offset) - 1
+        if index >= 0 and offset < self._ends[index]:
+            return self.runs[index]
+        return self.runs[0] if self.runs and self._starts[0] <= offset < self._ends[0] else None
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [run.offset for run in self.runs]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [run.offset + (run.cut or run.count * self.layouts.size(run.type)) for run in self.runs]
 
     def _own_pointers(self, run: Run) -> Sequence[tuple[int, int, str]]:
         pointers = self.layouts.pointers(run.type)
