@@ -154,13 +154,20 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
 
 def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]:
     ours, theirs = pair
-    left, right = matching.passing.contents(ours)[: theirs.size], matching.failing.contents(theirs)
+    passing, failing = matching.passing, matching.failing
+    left, right = passing.contents(ours)[: theirs.size], failing.contents(theirs)
     places: Iterable[Place]
     if ours.shape is not theirs.shape and (ours.parts is not None or theirs.parts is not None):
-        places = theirs.shape.leaves_around(pointer.offset for pointer in matching.passing.pointers(ours))
+        places = theirs.shape.leaves_around(pointer.offset for pointer in passing.pointers(ours))
     else:
         places = theirs.shape.open_leaves(left, right)
+    # Equal bytes are equal values, unless some of them are addresses.
+    is_sure = not (passing.hidden_words(ours) or failing.hidden_words(theirs)) and ours.shape is theirs.shape
     for place in places:
+        start, end = place.leaf.offset, place.leaf.offset + place.leaf.size
+        is_pointer = failing.layouts.kind(place.leaf.type) == "pointer"
+        if left[start:end] == right[start:end] and (not any(right[start:end]) if is_pointer else is_sure):
+            continue
         if ours.holds(place.leaf.offset, place.leaf.size):
             spot = Spot(matching, ours, theirs, place)
             if (kind := spot.find_kind()) is not None:
