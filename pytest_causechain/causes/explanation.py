@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 
 from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.model.chain import Breakpoint, Cause, Failure, Link, Place, Rule, Suspect, Transition, When
 from pytest_causechain.model.moment import Moment, Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.moments.timeline import Timeline
+from pytest_causechain.search.cts import Transition as Step
 from pytest_causechain.search.cts import TransitionSearch
 
 # As much of an output as fits on a line of the report.
@@ -31,7 +33,8 @@ class Explanation:
         whether the variables of a cause differed in the same way at an earlier moment already."""
         self._program, self._timeline, self._search = program, timeline, search
         self._unshown, self._was_so = unshown, was_so
-        self._before = {t.after: t.before for t in search.transitions()}
+        self._transitions = told_transitions(search)
+        self._before = {t.after: t.before for t in self._transitions}
 
     def links(self) -> tuple[Link, ...]:
         return tuple(self._link(moment, cause) for moment, cause in told_links(self._search))
@@ -89,9 +92,7 @@ class Explanation:
         return Place(position.file, position.line, position.function)
 
     def transitions(self) -> tuple[Transition, ...]:
-        return tuple(
-            self._transition(t.before, t.after) for t in self._search.transitions() if self._is_news(t.before, t.after)
-        )
+        return tuple(self._transition(t.before, t.after) for t in self._transitions if self._is_news(t.before, t.after))
 
     def _is_news(self, before: Moment, after: Moment) -> bool:
         known = self._search.known
@@ -127,7 +128,7 @@ class Explanation:
         known = self._search.known
         ordered = [
             t
-            for t in reversed(self._search.transitions())
+            for t in reversed(self._transitions)
             if self._is_news(t.before, t.after) and not self._was_so(t.before, known[t.after])
         ]
         ordered.sort(key=lambda t: hands_on(known[t.before], known[t.after]))
@@ -150,12 +151,30 @@ def statements(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if not event.return_address]
 
 
+def is_returned(cause: Isolated) -> bool:
+    """Whether all there is of a cause is on its way from one variable, in a function that ends, to another."""
+    return all(delta.name == RETURN_VALUE for delta in cause.deltas)
+
+
+def told_transitions(search: TransitionSearch[Moment, Isolated]) -> list[Step[Moment]]:
+    """A value on its way out of a function is no news: two transitions are one."""
+    told: list[Step[Moment]] = []
+    for transition in search.transitions():
+        if told and is_returned(search.known[told[-1].after]):
+            transition = Step(told.pop().before, transition.after)
+        told.append(transition)
+    return told
+
+
 def told_links(search: TransitionSearch[Moment, Isolated]) -> list[tuple[Moment, Isolated]]:
-    """No news to a reader: a value handed on under its own name, as an argument; and a cause that has come to take
-    another variable with it, which follows from it."""
+    """No news to a reader: a value handed on under its own name, as an argument, or returned; and a cause that has
+    come to take another variable with it, which follows from it."""
     told: list[tuple[Moment, Isolated]] = []
+    links = search.links()
     unproven = {after for _, after in search.unproven()}
-    for moment, cause in search.links():
+    for moment, cause in links:
+        if is_returned(cause) and moment is not links[-1][0]:
+            continue
         if not told or is_news(told[-1][1], cause, follows=moment not in unproven):
             told.append((moment, cause))
     return told

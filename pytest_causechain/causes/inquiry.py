@@ -17,11 +17,12 @@ from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.dd import Isolation, isolate
 from pytest_causechain.search.outcomes import Outcomes
-from pytest_causechain.search.units import restrict, single_units
+from pytest_causechain.search.units import group_deltas, restrict
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
+from pytest_causechain.states.recurrence import have_failing_values
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
 Configuration = frozenset[int]
@@ -65,7 +66,7 @@ class Comparable:
         self.moment = moment
         self.comparison = comparison
         self.deltas = comparison.deltas
-        self.units = single_units(range(len(self.deltas)))
+        self.units = group_deltas(range(len(self.deltas)), lambda number: self.deltas[number].group)
         self.everything: Configuration = frozenset(range(len(self.deltas)))
         self.outcomes = Outcomes[Configuration](
             lambda configurations: experiments([self.transfer(c) for c in configurations]), judge, width
@@ -164,8 +165,7 @@ class Inquiry:
 
         What the run reads later from its input is not looked at: an input cause is there from the start."""
         moment, cause = later
-        keys = frozenset(delta.key for delta in cause.deltas if delta.edit is None)
-        if not keys:
+        if all(delta.slot is None for delta in cause.deltas):
             return Outcome.FAIL if configuration else Outcome.PASS
         route = self._timeline.route(comparable.moment, moment)
         if route is None:
@@ -174,11 +174,8 @@ class Inquiry:
         failing = self._comparable[moment].comparison.matching.failing
         if visit is None or [f.function for f in visit.frames] != [f.function for f in failing.visit.frames]:
             return Outcome.UNRESOLVED
-        there = match_states(self._graph(visit), failing)
-        if any(delta.slot is not None and delta.slot.failing not in there.mates for delta in cause.deltas):
-            return Outcome.PASS  # what the cause is about is not there at all
-        differing = {delta.key for delta in compare_states(there, b"", b"").deltas}
-        return Outcome.PASS if keys & differing else Outcome.FAIL
+        appears = have_failing_values(self._graph(visit), failing, cause.deltas)
+        return Outcome.FAIL if appears else Outcome.PASS
 
     def _check(self, comparable: Comparable) -> bool:
         """The self-check: no delta must PASS, all must FAIL."""

@@ -24,6 +24,8 @@ CRASHES = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS"}
 HALT = "SIGSTOP"
 # What a state may weigh; a larger one is cut off here and the self-check tells.
 MEMORY_LIMIT = 256 << 20
+# No program fills such a mapping; sanitizers reserve them for their own books.
+ANONYMOUS_LIMIT = 64 << 20
 # A leaf function may keep variables below its stack pointer.
 RED_ZONE = 128
 # An altered program may ask for anything: these keep it from harming the machine.
@@ -216,9 +218,14 @@ class Run:
             inferior.write_memory(address, bytes.fromhex(allocation["data"]))
         for address, data in step["writes"]:
             inferior.write_memory(address, bytes.fromhex(data))
+        for name, place, data in step["registers"]:
+            write_register(name, place, bytes.fromhex(data))
         for holder, at, block, offset in step["references"]:
-            place = at if holder is None else blocks[holder] + at
-            inferior.write_memory(place, WORD.pack(blocks[block] + offset))
+            value = WORD.pack(blocks[block] + offset)
+            if isinstance(at, str):
+                write_register(at, 0, value)
+            else:
+                inferior.write_memory(at if holder is None else blocks[holder] + at, value)
         if step["stdin"] is not None:
             self.replace_stdin(bytes.fromhex(step["stdin"]))
 
@@ -260,6 +267,9 @@ class Run:
         regions = self.save_memory(step["memory"], frames[0]["sp"])
         answer = {"frames": frames, "regions": regions, "stdin": self.stdin_state()}
         answer["arguments"] = argument_block(self.pid)
+        answer["registers"] = {name: read_register(name) for name in step["registers"]}
+        answer["mappings"] = [[start, end, name] for start, end, _, _, name in mappings(self.pid)]
+        answer["thread_pointer"] = read_register("fs_base")
         answer["types"] = TYPES.rows[step["types_known"] :]
         with open(step["output"], "w") as file:
             json.dump(answer, file)
@@ -283,6 +293,8 @@ class Run:
             for start, end, permissions, _, name in mappings(self.pid):
                 own = name in self.request["own"]
                 if "r" not in permissions or not (own or name in ("", "[heap]", "[stack]")):
+                    continue
+                if not name and end - start > ANONYMOUS_LIMIT:
                     continue
                 if name == "[stack]":
                     start = max(start, (sp - RED_ZONE) & ~4095)
@@ -341,6 +353,17 @@ def fixed_addresses(pid):
             return True
     with open(f"/proc/{pid}/personality") as file:
         return bool(int(file.read(), 16) & NO_RANDOMIZATION)
+
+
+def read_register(name):
+    return int(gdb.newest_frame().read_register(name)) & (1 << 64) - 1
+
+
+def write_register(name, place, data):
+    merged = bytearray(WORD.pack(read_register(name)))
+    merged[place : place + len(data)] = data
+    gdb.newest_frame().select()
+    gdb.execute(f"set ${name} = {WORD.unpack(merged)[0]:#x}", to_string=True)
 
 
 def stdin_address():

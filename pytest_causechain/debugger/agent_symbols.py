@@ -73,6 +73,8 @@ class TypeTable:
         elif kind.code == gdb.TYPE_CODE_ARRAY:
             low, high = kind.range()
             row.update(kind="array", target=self.number(kind.target()), count=max(0, high - low + 1))
+        elif kind.code == gdb.TYPE_CODE_COMPLEX:
+            row.update(kind="complex", target=self.number(kind.target()))
         else:
             row["kind"] = SCALARS.get(kind.code, "other")
             if row["kind"] in ("int", "char"):
@@ -177,16 +179,22 @@ STATEMENT = re.compile(r"\d+ +(\d+) +(0x[0-9a-f]+) +(?:0x[0-9a-f]+ +)?Y")
 
 def add_statics(symbols, function, found):
     for symbol in symbols:
-        if not is_static(symbol):
+        is_thread = is_of_thread(symbol)
+        if not is_static(symbol) and not is_thread:
             continue
+        file = symbol.symtab.fullname() if symbol.symtab else None
         try:
-            address = int(symbol.value().address)
+            address = None if is_thread else int(symbol.value().address)
             number = TYPES.number(symbol.type)
         except (gdb.error, TypeError):  # only declared here, or optimised out
             continue
-        file = symbol.symtab.fullname() if symbol.symtab else None
         entry = {"name": symbol.name, "file": file, "address": address, "type": number, "function": function}
-        found.setdefault(address, entry)
+        found.setdefault((symbol.name, file) if is_thread else address, entry)
+
+
+def is_of_thread(symbol):
+    """Its address is computed, but not from a frame."""
+    return symbol.is_variable and symbol.addr_class == gdb.SYMBOL_LOC_COMPUTED and not symbol.needs_frame
 
 
 def backtrace():
@@ -219,7 +227,7 @@ def describe_frames():
             "sp": int(frame.read_register("rsp")) & (1 << 64) - 1,
             "line": position.line,
             "file": position.symtab.fullname() if position.symtab else None,
-            "variables": describe_variables(frame, position),
+            "variables": [*describe_variables(frame, position), *describe_return(frame)],
         }
         result.append(entry)
         frame = older(frame)
@@ -232,6 +240,7 @@ def describe_variables(frame, position):
     except RuntimeError:  # code without debug information
         return []
     variables = []
+    frame.select()  # the length of an array may be kept in a variable, which gdb looks up there
     for depth, block in reversed(list(enumerate(reversed(blocks)))):
         for symbol in block:
             if is_local(symbol):
@@ -239,7 +248,7 @@ def describe_variables(frame, position):
                 # garbage. A frame that waits for a call stands behind the beginning of its line.
                 line = position.line if frame.pc() == position.pc else position.line + 1
                 pending = not symbol.is_argument and symbol.line >= line
-                variables.append(describe_variable(symbol, frame, depth, pending))
+                variables.append(describe_live_variable(symbol, frame, depth, pending))
     return variables
 
 
@@ -253,7 +262,7 @@ def scopes(block):
 
 
 def is_local(symbol):
-    return (symbol.is_variable or symbol.is_argument) and not is_static(symbol)
+    return (symbol.is_variable or symbol.is_argument) and not is_static(symbol) and not is_of_thread(symbol)
 
 
 def describe_layouts(wanted):
@@ -283,18 +292,82 @@ def describe_layout(frame, addresses):
                     if symbol.type.dynamic:  # an array whose length was computed
                         return None
                     entry = describe_variable(symbol, frame, depth, False)
+                    if entry["address"] is None:
+                        entry["register"] = registers_at(address).get(symbol.name)
                     variables.append(dict(entry, is_argument=symbol.is_argument))
             blocks[block.start, block.end] = [block.start, block.end, variables]
-    return {"rbp": int(frame.read_register("rbp")) & (1 << 64) - 1, "blocks": list(blocks.values())}
+    rbp = int(frame.read_register("rbp")) & (1 << 64) - 1
+    answer = {"rbp": rbp, "blocks": list(blocks.values()), "returns": return_type(frame.function())}
+    return dict(answer, saved={name: address - rbp for name, address in saved_registers(frame).items()})
 
 
 def describe_variable(symbol, frame, depth, pending):
-    entry = {"name": symbol.name, "line": symbol.line, "depth": depth, "pending": pending, "address": None}
+    entry = {"name": symbol.name, "line": symbol.line, "depth": depth, "pending": pending}
+    entry.update(address=None, register=None)
     try:
         value = symbol.value(frame)
-        if not value.is_optimized_out and value.address is not None:  # else it lives in a register
-            entry["address"] = int(value.address)
+        if not value.is_optimized_out:
             entry["type"] = TYPES.number(value.type)
+            if value.address is not None:
+                entry["address"] = int(value.address)
     except gdb.error:
         pass
     return entry
+
+
+def describe_live_variable(symbol, frame, depth, pending):
+    """Of one in a register also where a function called since then has saved it."""
+    entry = describe_variable(symbol, frame, depth, pending)
+    if entry["address"] is None and "type" in entry:
+        newest = gdb.newest_frame()
+        register = registers_at(frame.pc() - (frame != newest)).get(symbol.name)
+        inner = newest
+        while register is not None and inner != frame:
+            entry["address"] = saved_registers(inner).get(register, entry["address"])
+            inner = inner.older()
+        entry["register"] = register if entry["address"] is None else None
+    return entry
+
+
+def registers_at(address):
+    """The variables that live in registers, by name; gdb tells the place of a variable only as text."""
+    try:
+        listing = gdb.execute(f"info scope *{address:#x}", to_string=True)
+    except gdb.error:
+        return {}
+    found = {}
+    for name, register in IN_REGISTER.findall(listing):
+        found.setdefault(name, register)
+    return found
+
+
+IN_REGISTER = re.compile(r"^Symbol (\S+) is a variable in \$(\w+)", re.MULTILINE)
+SAVED_REGISTER = re.compile(r"(\w+) at (0x[0-9a-f]+)")
+
+
+def saved_registers(frame):
+    """Where a function keeps what it will restore for its caller."""
+    frame.select()
+    _, _, listing = gdb.execute("info frame", to_string=True).partition("Saved registers:")
+    return {name: int(address, 16) for name, address in SAVED_REGISTER.findall(listing)}
+
+
+def describe_return(frame):
+    """At the end of a function what it returns is in a register, and nowhere else."""
+    if frame != gdb.newest_frame() or frame.function() is None:
+        return []
+    end = holding_function(scopes(frame.block())).end
+    kind = return_type(frame.function())
+    if kind is None or gdb.find_pc_line(end - 1).pc != frame.pc():
+        return []
+    entry = {"name": "return value", "line": 0, "depth": 0, "pending": False, "address": None, "register": "rax"}
+    return [dict(entry, type=kind)]
+
+
+def return_type(function):
+    """None for what is not returned in that register."""
+    kind = basic(function.type.target())
+    is_held = kind.code in SCALARS or kind.code in POINTERS
+    if not is_held or kind.code in (gdb.TYPE_CODE_VOID, gdb.TYPE_CODE_FLT, gdb.TYPE_CODE_FUNC) or kind.sizeof > 8:
+        return None
+    return TYPES.number(function.type.target())

@@ -13,7 +13,16 @@ from pytest_causechain.debugger.gdb import Gdb
 from pytest_causechain.model.load_map import LoadMap, number_of
 from pytest_causechain.model.moment import Position
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.elf import FILE_HEADER, MACHINE_X86_64, MAGIC, TYPE_SHARED, read_machine, read_type
+from pytest_causechain.process.elf import (
+    FILE_HEADER,
+    MACHINE_X86_64,
+    MAGIC,
+    TYPE_SHARED,
+    find_objects,
+    find_thread_symbols,
+    read_machine,
+    read_type,
+)
 
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
@@ -64,6 +73,9 @@ class ProgramMap:
     def place_libraries(self, load_map: LoadMap) -> list[tuple[str, int]]:
         """For gdb: the path of each, and where it is loaded."""
         return [(path, module.base) for path, module in zip(self.libraries, load_map.modules[1:], strict=True)]
+
+    # Name, address and size of variables of which there is no debug information: `optind` and the like.
+    untyped: tuple[tuple[str, int, int], ...] = ()
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -118,8 +130,18 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     if not any(function.name == "main" for function in functions):
         raise Refusal(f"{path} has no debug information for main(): build all of it with -g.")
     rows = tuple(address for address, _, _ in lines)
-    variables, types = tuple(description["globals"]), description["types"]
-    return ProgramMap(path, is_relocated(path), functions, variables, types, rows, tuple(libraries))
+    variables = place_thread_variables(description["globals"], path)
+    known = {row["address"] for row in variables}
+    untyped = tuple(row for row in find_objects(path) if row[1] not in known)
+    types, relocated = description["types"], is_relocated(path)
+    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), untyped)
+
+
+def place_thread_variables(variables: list[dict[str, Any]], path: str) -> tuple[dict[str, Any], ...]:
+    """gdb knows no address of these before the program runs: they get one relative to the thread pointer."""
+    offsets = find_thread_symbols(path) if any(v["address"] is None for v in variables) else {}
+    placed = [v | {"thread": True, "address": offsets.get(v["name"])} if v["address"] is None else v for v in variables]
+    return tuple(v for v in placed if v["address"] is not None)
 
 
 def is_relocated(path: str) -> bool:

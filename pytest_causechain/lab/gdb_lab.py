@@ -11,7 +11,7 @@ from typing import Any
 from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.debugger.gdb import Gdb
 from pytest_causechain.debugger.launch import Launch, write_launch
-from pytest_causechain.debugger.visit import Visit, make_visit
+from pytest_causechain.debugger.visit import REGISTERS, Visit, find_register, make_visit
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, RECORD, Lab, Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.model.command import Command
@@ -80,7 +80,8 @@ class GdbLab(Lab):
         memory, output = self._gdb.directory / "memory", self._gdb.directory / "visit.json"
         types = self.program.types
         steps = [self._reach(side, stops), encode_transfer(transfer), self._reach(side, then)]
-        steps.append({"do": "visit", "memory": str(memory), "output": str(output), "types_known": len(types)})
+        visit = {"do": "visit", "memory": str(memory), "output": str(output), "types_known": len(types)}
+        steps.append(visit | {"registers": REGISTERS})
         if self._run(side, steps)["done"] < len(steps):
             return None
         answer = json.loads(output.read_bytes())
@@ -172,10 +173,12 @@ def find_libraries(command: Command, patterns: Sequence[str], timeout_seconds: f
 
 
 def encode_transfer(transfer: Transfer) -> dict[str, Any]:
+    places = [(find_register(address), address, data.hex()) for address, data in transfer.writes]
     return {
         "do": "transfer",
-        "writes": [[address, data.hex()] for address, data in transfer.writes],
+        "writes": [[address, data] for register, address, data in places if register is None],
+        "registers": [[*register, data] for register, _, data in places if register is not None],
         "allocations": [{"size": a.size, "data": a.data.hex()} for a in transfer.allocations],
-        "references": [[r.holder, r.at, r.block, r.offset] for r in transfer.references],
+        "references": [[r.holder, (find_register(r.at) or [r.at])[0], r.block, r.offset] for r in transfer.references],
         "stdin": None if transfer.stdin is None else transfer.stdin.hex(),
     }

@@ -19,7 +19,17 @@ from typing import Any, Literal
 from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.debugger.gdb import GdbFailure, addresses_vary
 from pytest_causechain.debugger.layouts import Chained
-from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
+from pytest_causechain.debugger.visit import (
+    REGISTERS,
+    Region,
+    Visit,
+    VisitedFrame,
+    find_modules,
+    find_register,
+    make_frames,
+    make_registers,
+    merge_register,
+)
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.model.command import Command
@@ -30,7 +40,7 @@ from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
 from pytest_causechain.process.limits import limit_memory
 from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
-from pytest_causechain.process.maps import argument_start, read_mappings, read_position, skip_unused_stack
+from pytest_causechain.process.maps import Mapping, argument_start, read_mappings, read_position, skip_unused_stack
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
 from pytest_causechain.process.threads import ProcessGone
@@ -41,6 +51,8 @@ from pytest_causechain.process.tracer import Tracer, Watched
 TEMPLATES_KEPT = 8
 # What a state may weigh; a larger one is cut off here and the self-check tells.
 MEMORY_LIMIT = 256 << 20
+# No program fills such a mapping; sanitizers reserve them for their own books.
+ANONYMOUS_LIMIT = 64 << 20
 RED_ZONE = 128
 # struct _IO_FILE of glibc: int flags, then the read pointer and the end of what was read.
 FLAGS, READ_POINTER, READ_END = struct.Struct("<i"), 8, 16
@@ -298,11 +310,18 @@ class PtraceLab(Lab):
                 raise ProcessGone(subject.pid)
             subject.write(block, allocation.data)
             blocks.append(block)
-        for address, data in transfer.writes:
-            subject.write(address, data)
+        writes = list(transfer.writes)
         for reference in transfer.references:
             place = reference.at if reference.holder is None else blocks[reference.holder] + reference.at
-            subject.write(place, WORD.pack(blocks[reference.block] + reference.offset))
+            writes.append((place, WORD.pack(blocks[reference.block] + reference.offset)))
+        registers = subject.registers()
+        for address, data in writes:
+            if (register := find_register(address)) is not None:
+                name, at = register
+                setattr(registers, name, merge_register(getattr(registers, name), at, data))
+            else:
+                subject.write(address, data)
+        subject.set_registers(registers)
         if transfer.stdin is not None and subject.reads_our_stdin():
             self._replace_stdin(subject, transfer.stdin)
 
@@ -319,13 +338,18 @@ class PtraceLab(Lab):
 
     def _capture(self, subject: Subject) -> Visit:
         chain = self._chain(subject)
-        sp = subject.registers().rsp
-        regions = self._read_memory(subject, sp)
+        registers = subject.registers()
+        sp = registers.rsp
+        mappings = [mapping for mapping in read_mappings(subject.pid) if not is_ours(mapping.start)]
+        regions = self._read_memory(subject, mappings, sp)
+        regions += (make_registers({name: getattr(registers, name) for name in REGISTERS}),)
+        modules = find_modules((m.start, m.end, m.name) for m in mappings)
         position, arguments = self._stdin_position(subject), argument_start(subject.pid)
         frames = self._debugger.layouts.frames(chain, sp)
         if frames is None:
             frames = self._ask_gdb(subject, chain)
-        return Visit(subject.landmarks.load_map, frames, regions, self.program.types, position, arguments)
+        load_map, types = subject.landmarks.load_map, self.program.types
+        return Visit(load_map, frames, regions, types, position, arguments, modules, registers.fs_base)
 
     def _chain(self, process: Tracee) -> list[Chained]:
         """The frames up to main, as the frame pointers tell."""
@@ -346,15 +370,15 @@ class PtraceLab(Lab):
         layouts.learn(seen["layouts"], chain, load_map)
         return make_frames(seen["frames"], load_map)
 
-    def _read_memory(self, process: Tracee, sp: int) -> tuple[Region, ...]:
+    def _read_memory(self, process: Tracee, mappings: list[Mapping], sp: int) -> tuple[Region, ...]:
         """All writable memory of the program itself and its read-only data; the stack from its top on."""
         regions: list[Region] = []
         left = MEMORY_LIMIT
-        for mapping in skip_unused_stack(process.pid, read_mappings(process.pid)):
+        for mapping in skip_unused_stack(process.pid, mappings):
             own = mapping.name in self.program.modules
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
                 continue
-            if is_ours(mapping.start):
+            if not mapping.name and mapping.end - mapping.start > ANONYMOUS_LIMIT:
                 continue
             start = max(mapping.start, (sp - RED_ZONE) & -PAGE) if mapping.name == "[stack]" else mapping.start
             try:

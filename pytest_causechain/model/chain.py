@@ -84,7 +84,7 @@ class Cause:
     type: str
     passing: str
     failing: str
-    kind: Literal["value", "repoint", "create", "delete", "input"]
+    kind: Literal["value", "repoint", "create", "delete", "alias", "input"]
     frame: int | None = None
     assignment: str | None = None
 

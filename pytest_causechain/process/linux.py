@@ -62,6 +62,7 @@ class Registers(ctypes.Structure):
     r11: int
     gs_base: int
     orig_rax: int
+    fs_base: int
 
 
 class IoVector(ctypes.Structure):

@@ -105,7 +105,11 @@ def _describe_cause(cause: Cause, verb: Literal["was", "became"], first: bool) -
 
 def _is_address(cause: Cause, value: str) -> bool:
     """Whether a value tells what a pointer leads to; NULL and texts are told like other values."""
-    return cause.kind in ("repoint", "create", "delete") and value not in _NULL_POINTERS and not value.startswith('"')
+    return (
+        cause.kind in ("repoint", "create", "delete", "alias")
+        and value not in _NULL_POINTERS
+        and not value.startswith('"')
+    )
 
 
 def describe_change(causes: Sequence[Cause], towards: Literal["failing", "passing"]) -> str:
