@@ -121,7 +121,7 @@ class TestCommands:
 
 
 class TestRefusals:
-    def test_no_gdb(self, only_path, program, side_files):
+    def test_no_gdb(self, program, only_path, side_files):
         with pytest.raises(Refusal, match="gdb was not found: install gdb 12 or newer"):
             Gdb(program)
         assert list(side_files.iterdir()) == []
@@ -129,7 +129,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "version", ["GNU gdb (GDB) 9.2", "GNU gdb 9.2", "GNU gdb (Ubuntu 9.2-0ubuntu1~20.04.1) 9.2"]
     )
-    def test_too_old(self, only_path, program, version):
+    def test_too_old(self, program, only_path, version):
         write_gdb(only_path, f"echo '{version}'", "echo 'Copyright 2020'")
         with pytest.raises(Refusal) as raised:
             Gdb(program)
@@ -153,7 +153,7 @@ class TestRefusals:
         with pytest.raises(Refusal, match=r"gdb does not start .*: install gdb 12"):
             find_gdb()
 
-    def test_it_dies_at_the_start(self, only_path, program, side_files):
+    def test_it_dies_at_the_start(self, program, only_path, side_files):
         write_gdb(only_path, "[ $2 = --version ] && echo 'GNU gdb (GDB) 13.1' || exit 3")
         before = find_children()
         with pytest.raises(Refusal, match=r"gdb cannot be used .*: install gdb 12 or newer .* with Python support"):
@@ -161,7 +161,7 @@ class TestRefusals:
         assert list(side_files.iterdir()) == []
         assert find_children() == before
 
-    def test_without_python(self, only_path, program, side_files):
+    def test_without_python(self, program, only_path, side_files):
         write_gdb(
             only_path,
             "[ $2 = --version ] && echo 'GNU gdb (GDB) 13.1' && exit",
