@@ -163,7 +163,8 @@ def told_transitions(search: TransitionSearch[Moment, Isolated]) -> list[Step[Mo
         if told and is_returned(search.known[told[-1].after]):
             transition = Step(told.pop().before, transition.after)
         told.append(transition)
-    return told
+    # What main returns at last, the failure tells.
+    return told[:-1] if told and is_returned(search.known[told[-1].after]) else told
 
 
 def told_links(search: TransitionSearch[Moment, Isolated]) -> list[tuple[Moment, Isolated]]:
@@ -172,9 +173,7 @@ def told_links(search: TransitionSearch[Moment, Isolated]) -> list[tuple[Moment,
     told: list[tuple[Moment, Isolated]] = []
     links = search.links()
     unproven = {after for _, after in search.unproven()}
-    for moment, cause in links:
-        if is_returned(cause) and moment is not links[-1][0]:
-            continue
+    for moment, cause in [link for link in links if not is_returned(link[1])] or links:
         if not told or is_news(told[-1][1], cause, follows=moment not in unproven):
             told.append((moment, cause))
     return told
