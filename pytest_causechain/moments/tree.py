@@ -16,6 +16,8 @@ from pytest_causechain.lab.laboratory import Events
 
 # The function and the place it was called from; of a statement its address and 0.
 Token = tuple[int, int]
+# All places in foreign code are one: where libraries lie may change from run to run.
+FOREIGN = -1
 # Of the n-th event of a trace, a call made by foreign code, and the calls that may enclose it, outermost first: how
 # many of them do? None when that cannot be told.
 CountCallers = Callable[[int, Sequence[Token]], int | None]
@@ -82,8 +84,10 @@ def build_tree(
         try:
             token, shape, caller = known[address, back]
         except KeyError:
-            token = (address, back)
-            token, shape, caller = known[token] = token, hash(token), owner(back or address)
+            caller = owner(back or address)
+            token = (address, FOREIGN if back and caller is None else back)
+            shape = hash(token)
+            known[address, back] = token, shape, caller
         if not back:
             stack.leave_for_statement(caller, sp)
         elif caller is None:
@@ -160,6 +164,6 @@ class _Stack:
         """A library often calls one function again and again, at different depths of its own (qsort does): more likely
         than that the function called the library again."""
         for n in range(len(tokens) - 1, -1, -1):
-            if tokens[n][0] == address and self.owner(tokens[n][1]) is None:
+            if tokens[n] == (address, FOREIGN):
                 return n
         return len(tokens)

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_causechain.debugger.program import Function, ProgramMap, Statement
 from pytest_causechain.lab.laboratory import Event, Events
-from pytest_causechain.moments.tree import Tree, build_tree
+from pytest_causechain.moments.tree import FOREIGN, Tree, build_tree
 
 # Each function has the addresses from its own up to the next one.
 MAIN, F, G, H = 1000, 2000, 3000, 4000
@@ -119,9 +119,14 @@ class TestCalls:
 
     def test_numbers_and_places(self):
         tree = build_tree(columns([START, enter(F, TOP - 100, MAIN), enter(G, TOP - 200, F)]), PROGRAM)
-        assert tree.tokens == [(MAIN, LIBRARY), (F, MAIN + 500), (G, F + 500)]
+        assert tree.tokens == [(MAIN, FOREIGN), (F, MAIN + 500), (G, F + 500)]
         assert tree.path(2) == [0, 1, 2]
         assert list(tree.children(-1)) == [0]
+
+    def test_places_in_libraries_are_one(self):
+        events = [START, Event(F, TOP - 300, LIBRARY + 10), Event(F, TOP - 300, LIBRARY + 20)]
+        tree = build_tree(columns(events), PROGRAM)
+        assert tree.tokens[1:] == [(F, FOREIGN), (F, FOREIGN)]
 
     def test_shapes(self):
         """Calls with the same within are alike, whatever their place."""
@@ -152,7 +157,7 @@ class TestLookingAtTheStack:
     def test_it_is_asked_for_by_the_number_of_its_event(self):
         events = (line(1001, TOP - 50), line(1002, TOP - 50), Event(F, TOP - 300, LIBRARY))
         numbers = []
-        above = [((MAIN, LIBRARY), TOP)]
+        above = [((MAIN, FOREIGN), TOP)]
         build_tree(columns(events), PROGRAM, above, lambda number, stack: numbers.append(number))
         assert numbers == [2]
 
@@ -179,7 +184,7 @@ class TestStatements:
 
 class TestTheMiddleOfARun:
     def test_calls_above_open_the_tree(self):
-        above = [((MAIN, LIBRARY), TOP), ((F, MAIN + 500), TOP - 100), ((G, F + 500), TOP - 200)]
+        above = [((MAIN, FOREIGN), TOP), ((F, MAIN + 500), TOP - 100), ((G, F + 500), TOP - 200)]
         events = [line(3001, TOP - 250), line(2001, TOP - 150), enter(H, TOP - 100, MAIN), line(1001, TOP - 50)]
         tree = build_tree(columns(events), PROGRAM, above)
         assert show(tree) == "main(f(g(3001) 2001) h 1001)"
@@ -188,5 +193,5 @@ class TestTheMiddleOfARun:
         assert tree.tokens[3:] == [(3001, 0), (2001, 0), (H, MAIN + 500), (1001, 0)]
 
     def test_no_event_at_all(self):
-        above = [((MAIN, LIBRARY), TOP), ((F, MAIN + 500), TOP - 100)]
+        above = [((MAIN, FOREIGN), TOP), ((F, MAIN + 500), TOP - 100)]
         assert show(build_tree(Events([], [], []), PROGRAM, above)) == "main(f)"
