@@ -374,7 +374,7 @@ class PtraceLab(Lab):
         """Hand a stopped process over to gdb, which ends it when it has seen enough."""
         with contextlib.suppress(OSError):  # where Yama allows attaching to descendants only
             process.syscall("prctl", PR_SET_PTRACER, self._gdb.pid, 0, 0, 0)
-        process.release()
+        process.threads.release()
         return self._gdb.ask({"job": "look", "pid": process.pid, "thread": process.thread, **request})
 
     def _see_crash(self, side: Side, flight: _Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
