@@ -405,7 +405,7 @@ class PtraceLab(Lab):
         gdb = self._debugger.gdb
         with contextlib.suppress(OSError):  # where Yama allows attaching to descendants only
             process.syscall("prctl", PR_SET_PTRACER, gdb.pid, 0, 0, 0)
-        process.release()
+        process.threads.release()
         libraries = self.program.place_libraries(process.landmarks.load_map)
         return gdb.ask({"job": "look", "pid": process.pid, "thread": process.thread, "libraries": libraries, **request})
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.elf import find_symbols
 from pytest_causechain.process.limits import limit_self
 from pytest_causechain.process.linux import (
@@ -98,8 +98,10 @@ def launch(command: Command, relocated: bool, deadline: float, libraries: Sequen
         os.close(stdin)
     try:
         prepare(subject, relocated, deadline, libraries)
-    except NotReached:
+    except NotReached as missed:
         subject.kill()
+        if missed.status is None:
+            raise BudgetUsedUp from None
         raise CannotStart(f"{command.program.path} ends before its first instruction") from None
     except NotMapped as missing:
         subject.kill()

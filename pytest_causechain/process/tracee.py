@@ -171,13 +171,16 @@ class Tracee:
 
         SIGCHLD must be blocked: it is what ends the sleep."""
         while True:
-            while (report := self.threads.take_report(block=deadline is None)) is not None:
-                if self._concerns_caller(*report):
-                    return report[1]
+            report = self.threads.take_report(block=deadline is None)
+            if report is not None and self._concerns_caller(*report):
+                return report[1]
+            if self.threads.reports:
+                continue
             left = DOZE_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return None
-            self.threads.doze(left)  # may wake up for another child
+            if report is None:
+                self.threads.doze(left)  # may wake up for another child
 
     def _concerns_caller(self, thread: int, status: int) -> bool:
         """False: it is dealt with, and the program runs on."""
@@ -394,10 +397,6 @@ class Tracee:
         self._halt_threads()
         standing = self.threads.standing
         self.thread = self.pid if self.pid in standing or not standing else standing[0]
-
-    def release(self) -> None:
-        """To another debugger, which finds it stopped."""
-        self.threads.release()
 
     def finish(self, deadline: float, on_crash: CrashVisitor | None = None) -> End:
         """Run to the end."""

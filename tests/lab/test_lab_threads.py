@@ -247,6 +247,14 @@ class TestStops:
                 seen.add(read_memory(state, jobs, int(words[1]) * size))
             assert len(seen) == 1
 
+    @pytest.mark.parametrize("kind", ["fork", "rerun"], scope="session")
+    @pytest.mark.parametrize("name", ["amid", "report"])
+    def test_unused_stacks_are_no_part_of_it(self, program, open_lab, name):
+        """Those of ten threads are 80 MiB, also when they have ended."""
+        lab = open_lab(program, "join", "10")
+        state = lab.visit("passing", stops_of(lab, name))
+        assert sum(len(region.data) for region in state.regions) < 8 << 20
+
     def test_frames_while_threads_live(self, program, open_lab, words):
         lab = open_lab(program, *words)
         state = lab.visit("passing", stops_of(lab, "amid"))

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process import subject
 from pytest_causechain.process.limits import OUTPUT_BYTES, STACK_BYTES
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.subject import CannotStart, launch
-from pytest_causechain.process.tracee import End
+from pytest_causechain.process.tracee import End, NotReached
 
 TELLER = r"""
 #include <dirent.h>
@@ -190,6 +191,14 @@ class TestCannotStart:
     def test_a_script_is_not_mapped(self, command, deadline):
         with pytest.raises(CannotStart, match="is not mapped"):
             launch(command(b"#!/bin/sh\nexit 0\n"), True, deadline)
+
+    def test_without_time(self, program, tmp_path, leaves_nothing, monkeypatch, deadline):
+        def miss(*arguments):
+            raise NotReached(None)
+
+        monkeypatch.setattr(subject, "prepare", miss)
+        with pytest.raises(BudgetUsedUp):
+            launch(Command(program, (program.path,), str(tmp_path)), True, deadline)
 
     def test_its_directory_is_gone(self, program, tmp_path, leaves_nothing, deadline):
         with pytest.raises(Refusal, match="is gone"):
