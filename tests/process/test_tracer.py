@@ -591,7 +591,7 @@ class TestThreads:
     @pytest.mark.parametrize("name", ["first", "tiny", "twice"])
     def test_stops_before_a_visit_of_the_first(self, program, start, describe, symbol, deadline, name, visit):
         subject = start(program, "3", "30000")
-        tracer = Tracer(subject, program.path, [watch(describe(program), name)], ())
+        tracer = Tracer(subject, [watch(describe(program), name)], ())
         tracer.stop_before(visit, deadline)
         registers = subject.registers()
         assert registers.rip == subject.base + next(f.address for f in describe(program).functions if f.name == name)
