@@ -121,15 +121,12 @@ class SessionDiagnosis:
 
     def _recall(self) -> None:
         """Passing tests of earlier sessions are candidates too, those of this one first."""
-        cache = getattr(self._config, "cache", None)
-        if cache is None or not self._recordings:
+        directory = self._cache_directory()
+        if directory is None or not self._recordings:
             return
         from pytest_causechain.recording.store import RecordingStore
 
-        try:
-            store = RecordingStore(cache.mkdir("causechain"))
-        except OSError:
-            return  # pytest itself warns of a cache directory that cannot be written
+        store = RecordingStore(directory)
         store.save(list(self._recordings.values()))
         builds = {run.command.program.build_id for f in self._failures.values() for run in runs_of(f)}
         for build in sorted(builds):
@@ -137,6 +134,13 @@ class SessionDiagnosis:
                 if recording.test not in self._recordings:
                     self._recordings[recording.test] = recording
                     self._recalled.add(recording.test)
+
+    def _cache_directory(self) -> Path | None:
+        cache = getattr(self._config, "cache", None)
+        try:
+            return None if cache is None else Path(cache.mkdir("causechain"))
+        except OSError:
+            return None  # pytest itself warns of a cache directory that cannot be written
 
     def _keep(self) -> None:
         if not self._chains:
@@ -181,7 +185,7 @@ class SessionDiagnosis:
             pair = Pair(neighbour.run.command, run.command, test, recording.test, neighbour.distance, neighbour.why)
             with self._replay(recording.test, neighbour, left) as replay:
                 hearing = Hearing(replay, test, recording.test, test in self._recalled, deadline)
-                settings = replace(self._settings, timeout_seconds=left)
+                settings = replace(self._settings, timeout_seconds=left, cache=self._cache_directory())
                 chain = diagnose_pair(pair, hearing.learn_oracle, settings, self._progress)
             if best is None or chain.status != "none":
                 best = chain

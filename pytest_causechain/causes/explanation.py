@@ -34,7 +34,6 @@ class Explanation:
         self._before = {t.after: t.before for t in search.transitions()}
 
     def links(self) -> tuple[Link, ...]:
-        """A value handed on under its name, as an argument, is no news to a reader: one link."""
         return tuple(self._link(moment, cause) for moment, cause in told_links(self._search))
 
     def _link(self, moment: Moment, cause: Isolated) -> Link:
@@ -69,7 +68,8 @@ class Explanation:
     def _breakpoint(self, stop: Stop) -> Breakpoint:
         function = self._program.function_at(stop.address)
         assert function is not None  # stops are made at the program's own statements
-        return Breakpoint(function.name, function.file, stop.address - function.address, stop.visit)
+        offset, library = stop.address - function.address, self._program.library_of(stop.address)
+        return Breakpoint(function.name, function.file, offset, stop.visit, library)
 
     def _only_statement(self, before: Moment, after: Moment) -> Place | None:
         """The one statement that both runs completed between two moments, and nothing else: the one executed,
@@ -90,14 +90,12 @@ class Explanation:
 
     def transitions(self) -> tuple[Transition, ...]:
         return tuple(
-            self._transition(t.before, t.after)
-            for t in self._search.transitions()
-            if not self._is_same_to_reader(t.before, t.after)
+            self._transition(t.before, t.after) for t in self._search.transitions() if self._is_news(t.before, t.after)
         )
 
-    def _is_same_to_reader(self, before: Moment, after: Moment) -> bool:
+    def _is_news(self, before: Moment, after: Moment) -> bool:
         known = self._search.known
-        return same_to_reader(make_causes(known[before]), make_causes(known[after]))
+        return is_news(known[before], known[after], (before, after) not in self._search.unproven())
 
     def _transition(self, before: Moment, after: Moment) -> Transition:
         here = self._only_statement(before, after)
@@ -130,7 +128,7 @@ class Explanation:
         ordered = [
             t
             for t in reversed(self._search.transitions())
-            if not self._is_same_to_reader(t.before, t.after) and not self._was_so(t.before, known[t.after])
+            if self._is_news(t.before, t.after) and not self._was_so(t.before, known[t.after])
         ]
         ordered.sort(key=lambda t: hands_on(known[t.before], known[t.after]))
         suspects: list[Suspect] = []
@@ -153,12 +151,25 @@ def statements(events: Sequence[Event]) -> list[Event]:
 
 
 def told_links(search: TransitionSearch[Moment, Isolated]) -> list[tuple[Moment, Isolated]]:
-    """A value handed on under its own name, as an argument, is no news to a reader: one link."""
+    """No news to a reader: a value handed on under its own name, as an argument; and a cause that has come to take
+    another variable with it, which follows from it."""
     told: list[tuple[Moment, Isolated]] = []
+    unproven = {after for _, after in search.unproven()}
     for moment, cause in search.links():
-        if not told or not same_to_reader(make_causes(told[-1][1]), make_causes(cause)):
+        if not told or is_news(told[-1][1], cause, follows=moment not in unproven):
             told.append((moment, cause))
     return told
+
+
+def is_news(before: Isolated, after: Isolated, follows: bool) -> bool:
+    """`follows`: the earlier cause leads to the later one."""
+    one, other = make_causes(before), make_causes(after)
+    return not (same_to_reader(one, other) or (follows and len(one) < len(other) and is_part(one, other)))
+
+
+def is_part(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
+    wide = [(c.variable, c.failing) for c in other]
+    return all((c.variable, c.failing) in wide for c in one)
 
 
 def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:

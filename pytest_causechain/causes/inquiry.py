@@ -11,12 +11,13 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
 from pytest_causechain.model.chain import Place, Tally
 from pytest_causechain.model.moment import Moment
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
-from pytest_causechain.search.cache import Outcomes
-from pytest_causechain.search.dd import isolate_difference
+from pytest_causechain.search.dd import Isolation, isolate
+from pytest_causechain.search.outcomes import Outcomes
+from pytest_causechain.search.units import restrict, single_units
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
@@ -53,12 +54,22 @@ class Comparable:
 
     A configuration is a set of numbers of deltas."""
 
-    def __init__(self, moment: Moment, comparison: Comparison, experiment: Callable[[Transfer], Outcome]) -> None:
+    def __init__(
+        self,
+        moment: Moment,
+        comparison: Comparison,
+        experiments: Callable[[list[Transfer]], list[Observation]],
+        judge: Callable[[Observation], Outcome],
+        width: int,
+    ) -> None:
         self.moment = moment
         self.comparison = comparison
         self.deltas = comparison.deltas
+        self.units = single_units(range(len(self.deltas)))
         self.everything: Configuration = frozenset(range(len(self.deltas)))
-        self.outcomes = Outcomes[Configuration](lambda configuration: experiment(self.transfer(configuration)))
+        self.outcomes = Outcomes[Configuration](
+            lambda configurations: experiments([self.transfer(c) for c in configurations]), judge, width
+        )
 
     def transfer(self, configuration: Iterable[int]) -> Transfer:
         return transfer_to_passing_run(self.comparison, [self.deltas[i] for i in sorted(configuration)])
@@ -77,7 +88,7 @@ class Inquiry:
         self._progress = progress
         self._comparable: dict[Moment, Comparable] = {}
         self._layouts = Layouts(lab.program.types)
-        self._extra = Outcomes[tuple[Moment, Transfer]](self._undo)
+        self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
         self.capture_seconds = 0.0
         self.experiment_seconds = 0.0
@@ -115,23 +126,22 @@ class Inquiry:
             numbers = comparable.numbers(hint.keys)
             present = {comparable.deltas[i].key for i in numbers}
             if present == hint.keys and comparable.outcomes(numbers) is Outcome.FAIL:
-                isolation = isolate_difference(sorted(numbers), comparable.outcomes)
-                return self._confirm(comparable, isolation.difference, before)
-        isolation = isolate_difference(range(len(comparable.deltas)), comparable.outcomes)
-        return self._confirm(comparable, isolation.difference, before)
+                units = restrict(comparable.units, numbers)
+                return self._confirm(comparable, isolate(units, comparable.outcomes), before)
+        return self._confirm(comparable, isolate(comparable.units, comparable.outcomes), before)
 
     def isolate_for(self, moment: Moment, later: tuple[Moment, Isolated]) -> Isolated | None:
         comparable = self._compare(moment)
         if comparable is None:
             return None
         before = comparable.outcomes.tally
-        outcomes = Outcomes[Configuration](lambda c: self._lead(comparable, c, later))
+        outcomes = Outcomes[Configuration](lambda tried: [self._lead(comparable, c, later) for c in tried])
         if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.everything) is not Outcome.FAIL:
             return None
-        isolation = isolate_difference(range(len(comparable.deltas)), outcomes)
-        if comparable.outcomes(frozenset(isolation.difference)) is not Outcome.FAIL:
+        isolation = isolate(comparable.units, outcomes)
+        if comparable.outcomes(isolation.cause) is not Outcome.FAIL:
             return None
-        return self._confirm(comparable, isolation.difference, before)
+        return self._confirm(comparable, isolation, before)
 
     def causes(self, earlier: tuple[Moment, Isolated], later: tuple[Moment, Isolated]) -> bool:
         if self.variables(earlier[1]) == self.variables(later[1]):
@@ -178,10 +188,10 @@ class Inquiry:
             and comparable.outcomes(comparable.everything) is Outcome.FAIL
         )
 
-    def _confirm(self, comparable: Comparable, difference: tuple[int, ...], before: Tally) -> Isolated:
-        deltas = tuple(comparable.deltas[i] for i in difference)
+    def _confirm(self, comparable: Comparable, isolation: Isolation[int], before: Tally) -> Isolated:
+        deltas = tuple(comparable.deltas[i] for i in sorted(isolation.cause))
         confirmed: Literal["both", "passing", "context"] = "context"
-        if comparable.outcomes(frozenset(difference)) is Outcome.FAIL:
+        if isolation.is_alone:
             confirmed = "passing"
             undo = transfer_to_failing_run(comparable.comparison, deltas)
             if self._extra((comparable.moment, undo)) is Outcome.PASS:
@@ -190,15 +200,16 @@ class Inquiry:
         stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in frames)
         return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
 
-    def _undo(self, undo: tuple[Moment, Transfer]) -> Outcome:
-        return self._judge("failing", undo[0], undo[1])
+    def _undo(self, moment: Moment, transfer: Transfer) -> Outcome:
+        return self._oracle.judge(self._observe("failing", moment, [transfer])[0])
 
-    def _judge(self, side: Side, moment: Moment, transfer: Transfer) -> Outcome:
+    def _observe(self, side: Side, moment: Moment, transfers: list[Transfer]) -> list[Observation]:
         begin = time.monotonic()
-        observation = self._lab.experiment(side, moment.passing if side == "passing" else moment.failing, transfer)
+        stops = moment.passing if side == "passing" else moment.failing
+        observations = self._lab.experiments(side, stops, transfers)
         self.experiment_seconds += time.monotonic() - begin
         self._progress(f"experiment {self.tally.total + 1}, at {moment.position.function}()")
-        return self._oracle.judge(observation)
+        return observations
 
     def _compare(self, moment: Moment) -> Comparable | None:
         """None when the moment is not reached again, or the calls on the stack differ."""
@@ -216,7 +227,11 @@ class Inquiry:
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
             self.most_deltas = max(self.most_deltas, len(comparison.deltas))
             self._comparable[moment] = Comparable(
-                moment, comparison, lambda transfer: self._judge("passing", moment, transfer)
+                moment,
+                comparison,
+                lambda transfers: self._observe("passing", moment, transfers),
+                self._oracle.judge,
+                self._lab.width,
             )
         return self._comparable[moment]
 

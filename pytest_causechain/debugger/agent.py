@@ -29,10 +29,32 @@ RED_ZONE = 128
 # An altered program may ask for anything: these keep it from harming the machine.
 LIMITS = {resource.RLIMIT_FSIZE: 64 << 20, resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_CORE: 0}
 WORD = struct.Struct("<Q")
+AT_ENTRY = 9
 # Only its executions count: which thread comes first to a place is a matter of chance.
 FIRST_THREAD = 1
 # A bit of /proc/PID/personality: ADDR_NO_RANDOMIZE.
 NO_RANDOMIZATION = 0x0040000
+
+
+LOADED = {}
+
+
+def load_libraries(libraries):
+    """Read the symbols of libraries ([path, base]), once; gdb itself would read them anew in each process."""
+    wanted = dict(libraries)
+    for path, base in list(LOADED.items()):
+        if wanted.get(path) != base:
+            gdb.execute("remove-symbol-file " + quote(path), to_string=True)
+            del LOADED[path]
+    for path, base in wanted.items():
+        if path not in LOADED:
+            gdb.execute(f"add-symbol-file {quote(path)} -o {base:#x}", to_string=True)
+            LOADED[path] = base
+
+
+def quote(path):
+    """As an argument of a gdb command."""
+    return re.sub(r"([^\w/.-])", r"\\\1", path)
 
 
 def mappings(pid):
@@ -46,14 +68,14 @@ def mappings(pid):
 class Trace:
     """Counts executions of instructions without stopping there: one record (index, rsp, return address) each."""
 
-    def __init__(self, step, base):
+    def __init__(self, step):
         self.events = []
         self.limit = step["limit"]
         self.until = step.get("until")
         self.left = self.until[1] if self.until else 0
         entries = set(step["entries"])
         self.probes = [
-            Probe(self, index, base + address, address in entries, self.until and self.until[0] == address)
+            Probe(self, index, address, address in entries, self.until and self.until[0] == address)
             for index, address in enumerate(step["addresses"])
         ]
 
@@ -98,7 +120,8 @@ class Run:
         self.signal, self.backtrace, self.ended = None, [], None
         program = request["program"]
         if gdb.current_progspace().filename != program:  # the last run became another program by an exec
-            gdb.execute("file " + re.sub(r"([^\w/.-])", r"\\\1", program), to_string=True)
+            gdb.execute("file " + quote(program), to_string=True)
+        load_libraries(request["libraries"])
         os.environ["SHELL"] = request["launcher"]
         gdb.execute("starti", to_string=True)
         self.pid = gdb.selected_inferior().pid
@@ -106,9 +129,6 @@ class Run:
         if not fixed_addresses(self.pid):
             gdb.execute("kill", to_string=True)
             raise AddressesVary
-        self.base = 0
-        if request["relocated"]:
-            self.base = next((m[0] for m in mappings(self.pid) if m[4] == program and m[3] == 0), 0)
 
     def limit(self):
         """Hard limits too: a program may raise its soft ones."""
@@ -152,9 +172,19 @@ class Run:
         else:
             self.ended = {"ending": "exit", "code": code if code is not None else 0, "backtrace": []}
 
+    def reach_entry(self):
+        """The program's own first instruction: all libraries are in their places by then."""
+        entry = entry_point(self.pid)
+        if gdb.newest_frame().pc() != entry:  # as it is in a static program
+            self.reach({"stops": [[entry, 1]]})
+
+    def mappings(self, step):
+        with open(step["output"], "w") as file:
+            json.dump(list(mappings(self.pid)), file)
+
     def reach(self, step):
         for address, visit in step["stops"]:
-            point = gdb.Breakpoint(f"*{self.base + address:#x}", internal=True)
+            point = gdb.Breakpoint(f"*{address:#x}", internal=True)
             point.ignore_count = visit - 1
             point.thread = FIRST_THREAD
             try:
@@ -163,7 +193,7 @@ class Run:
                 point.delete()
 
     def trace(self, step):
-        trace = Trace(step, self.base)
+        trace = Trace(step)
         try:
             self.resume()
             complete = bool(trace.until) and trace.left == 0
@@ -173,7 +203,7 @@ class Run:
         finally:
             trace.delete()
             with open(step["output"], "w") as file:
-                json.dump({"events": trace.events, "complete": complete, "base": self.base}, file)
+                json.dump({"events": trace.events, "complete": complete}, file)
 
     def transfer(self, step):
         inferior = gdb.selected_inferior()
@@ -226,9 +256,9 @@ class Run:
         return int(gdb.parse_and_eval(f"((unsigned long (*)(unsigned long)) {address:#x})({argument})"))
 
     def visit(self, step):
-        frames = describe_frames(self.base)
+        frames = describe_frames()
         regions = self.save_memory(step["memory"], frames[0]["sp"])
-        answer = {"base": self.base, "frames": frames, "regions": regions, "stdin": self.stdin_state()}
+        answer = {"frames": frames, "regions": regions, "stdin": self.stdin_state()}
         answer["arguments"] = argument_block(self.pid)
         answer["types"] = TYPES.rows[step["types_known"] :]
         with open(step["output"], "w") as file:
@@ -251,7 +281,7 @@ class Run:
         saved, position = [], 0
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory, open(path, "wb") as output:
             for start, end, permissions, _, name in mappings(self.pid):
-                own = name == self.request["program"]
+                own = name in self.request["own"]
                 if "r" not in permissions or not (own or name in ("", "[heap]", "[stack]")):
                     continue
                 if name == "[stack]":
@@ -328,7 +358,19 @@ def argument_block(pid):
     return {"start": start, "end": end, "environment_start": env_start, "environment_end": env_end}
 
 
-STEPS = {"reach": Run.reach, "trace": Run.trace, "transfer": Run.transfer, "visit": Run.visit, "finish": Run.finish}
+def entry_point(pid):
+    with open(f"/proc/{pid}/auxv", "rb") as file:
+        return dict(struct.iter_unpack("<QQ", file.read()))[AT_ENTRY]
+
+
+STEPS = {
+    "reach": Run.reach,
+    "trace": Run.trace,
+    "transfer": Run.transfer,
+    "visit": Run.visit,
+    "mappings": Run.mappings,
+    "finish": Run.finish,
+}
 
 
 def run(request):
@@ -336,6 +378,7 @@ def run(request):
         gdb.execute("kill", to_string=True)
     current, done = Run(request), 0
     try:
+        current.reach_entry()
         for step in request["steps"]:
             STEPS[step["do"]](current, step)
             done += 1
@@ -349,19 +392,26 @@ def run(request):
 
 def look(request):
     """Frames and variables of a process that somebody else started and stopped; it does not survive this."""
+    load_libraries(request["libraries"])
     gdb.execute(f"attach {request['pid']}", to_string=True)
     try:
         next(t for t in gdb.selected_inferior().threads() if t.ptid[1] == request["thread"]).switch()
         if request["backtrace"]:
             return {"backtrace": backtrace()}
-        answer = {"frames": describe_frames(request["base"])}
-        answer["layouts"] = describe_layouts(request["base"], request["wanted"])
+        answer = {"frames": describe_frames(), "layouts": describe_layouts(request["wanted"])}
         return dict(answer, types=TYPES.rows[request["types_known"] :])
     finally:
         gdb.execute("kill", to_string=True)
 
 
-JOBS = {"describe": describe, "run": run, "look": look}
+def prepare(request):
+    """Go on with the types of an earlier gdb, and read the libraries' symbols."""
+    TYPES.recall(request["types"])
+    load_libraries(request["libraries"])
+    return {}
+
+
+JOBS = {"prepare": prepare, "describe": describe, "run": run, "look": look}
 LAST_STOP, LAST_EXIT = [None], [None]
 
 

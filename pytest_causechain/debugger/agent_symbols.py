@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 """What gdb knows of a program: types, functions, statements, variables, frames. A part of the agent."""
 
+import hashlib
 import re
 
 import gdb
@@ -16,16 +17,24 @@ SCALARS = {
     gdb.TYPE_CODE_VOID: "void",
     gdb.TYPE_CODE_FUNC: "function",
 }
+# Two of a million types get one key once in 37 million programs.
+KEY_BYTES = 8
 # An endless recursion has millions of frames; the innermost and a few more tell enough.
 BACKTRACE_LIMIT = 64
 
 
 class TypeTable:
-    """Numbers types for the life of this gdb; a row may refer to other rows, also to itself."""
+    """Numbers types for the life of this gdb; a row may refer to other rows, also to itself.
+
+    Its `key` makes it out again in a later gdb, which goes on where this one ended."""
 
     def __init__(self):
         self.rows = []
         self.numbers = {}
+
+    def recall(self, rows):
+        self.rows = rows
+        self.numbers = {row["key"]: number for number, row in enumerate(rows)}
 
     def key(self, kind):
         """gdb.Type has no identity, and two files may define different structs of one name."""
@@ -41,11 +50,12 @@ class TypeTable:
     def number(self, kind):
         name = str(kind)
         kind = complete(basic(kind))
-        key = self.key(kind)
+        text = repr(self.key(kind)).encode("utf-8", "surrogateescape")
+        key = hashlib.blake2b(text, digest_size=KEY_BYTES).hexdigest()
         if key not in self.numbers:
             self.numbers[key] = len(self.rows)
             sized = kind.code not in (gdb.TYPE_CODE_FUNC, gdb.TYPE_CODE_VOID)
-            row = {"name": name, "size": kind.sizeof if sized else 0}
+            row = {"name": name, "size": kind.sizeof if sized else 0, "key": key}
             self.rows.append(row)  # before its members are looked at: types are recursive
             self.describe(kind, row)
         return self.numbers[key]
@@ -199,13 +209,13 @@ def older(frame):
         return None
 
 
-def describe_frames(base):
+def describe_frames():
     result, frame = [], gdb.newest_frame()
     while frame is not None:
         position = frame.find_sal()
         entry = {
             "function": frame.name() or "??",
-            "pc": frame.pc() - base,
+            "pc": frame.pc(),
             "sp": int(frame.read_register("rsp")) & (1 << 64) - 1,
             "line": position.line,
             "file": position.symtab.fullname() if position.symtab else None,
@@ -246,21 +256,21 @@ def is_local(symbol):
     return (symbol.is_variable or symbol.is_argument) and not is_static(symbol)
 
 
-def describe_layouts(base, wanted):
+def describe_layouts(wanted):
     """For functions on the stack ([entry, addresses of its statements]): all their blocks, and where the variables
     of each lie, wherever in the function it is stopped. None for one whose variables have no fixed places."""
     layouts, frame = {}, gdb.newest_frame()
-    by_entry = {base + entry: addresses for entry, addresses in wanted}
+    by_entry = dict(wanted)
     while frame is not None:
         function = frame.function()
         entry = int(function.value().address) if function is not None else None
-        if entry in by_entry and str(entry - base) not in layouts:
-            layouts[str(entry - base)] = describe_layout(frame, [base + a for a in by_entry[entry]], base)
+        if entry in by_entry and str(entry) not in layouts:
+            layouts[str(entry)] = describe_layout(frame, by_entry[entry])
         frame = frame.older()
     return layouts
 
 
-def describe_layout(frame, addresses, base):
+def describe_layout(frame, addresses):
     blocks = {}
     for address in addresses:
         around = scopes(gdb.block_for_pc(address))
@@ -274,7 +284,7 @@ def describe_layout(frame, addresses, base):
                         return None
                     entry = describe_variable(symbol, frame, depth, False)
                     variables.append(dict(entry, is_argument=symbol.is_argument))
-            blocks[block.start, block.end] = [block.start - base, block.end - base, variables]
+            blocks[block.start, block.end] = [block.start, block.end, variables]
     return {"rbp": int(frame.read_register("rbp")) & (1 << 64) - 1, "blocks": list(blocks.values())}
 
 

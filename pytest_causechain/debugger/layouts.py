@@ -6,16 +6,17 @@ and the frame pointers form a chain from call to call."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from pytest_causechain.debugger.program import Function, ProgramMap
 from pytest_causechain.debugger.visit import Variable, VisitedFrame
+from pytest_causechain.model.load_map import LoadMap
 
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """A frame as its frame pointer tells: where it stands (an address of the file) and rbp there."""
+    """A frame as its frame pointer tells: where it stands (an address of the file, as LoadMap tells it), rbp there."""
 
     pc: int
     rbp: int
@@ -39,28 +40,42 @@ class _Block:
 
 
 class FrameLayouts:
-    def __init__(self, program: ProgramMap) -> None:
+    def __init__(self, program: ProgramMap, rows: Sequence[Sequence[Any]] = ()) -> None:
+        """`rows` are those of an earlier one."""
         self._program = program
         # None: this function's variables have no fixed places.
-        self._known: dict[int, tuple[_Block, ...] | None] = {}
+        self._known: dict[int, tuple[_Block, ...] | None] = {
+            address: tuple(_read_block(*block) for block in blocks) for address, blocks in rows
+        }
 
-    def unknown(self, chain: Sequence[Chained]) -> list[tuple[int, list[int]]]:
-        """The functions of these frames that a visit should describe: entry, addresses of the statements."""
+    def rows(self) -> list[tuple[int, list[tuple[Any, ...]]]]:
+        """All layouts as plain data."""
+        known = self._known.items()
+        return [(address, [astuple(block) for block in blocks]) for address, blocks in known if blocks is not None]
+
+    def unknown(self, chain: Sequence[Chained], load_map: LoadMap) -> list[tuple[int, list[int]]]:
+        """The functions of these frames that a visit should describe: where in this run each and its statements are."""
         functions = self._functions(chain)
         if functions is None:
             return []
         new = {function.address: function for function in functions if function.address not in self._known}
-        return [(address, [s.address for s in function.statements]) for address, function in new.items()]
+        return [
+            (load_map.to_run(address), [load_map.to_run(s.address) for s in function.statements])
+            for address, function in new.items()
+        ]
 
-    def learn(self, layouts: dict[str, Any], chain: Sequence[Chained]) -> None:
+    def learn(self, layouts: dict[str, Any], chain: Sequence[Chained], load_map: LoadMap) -> None:
         """What a visit said of functions of these frames; believed only where gdb sees the same frame pointer."""
-        pointers = {f.address: c.rbp for f, c in zip(self._functions(chain) or (), chain, strict=False)}
+        # Of a function that calls itself gdb describes the innermost frame: it must be the last one here.
+        frames = reversed(list(zip(self._functions(chain) or (), chain, strict=False)))
+        pointers = {function.address: place.rbp for function, place in frames}
         for entry, layout in layouts.items():
-            address = int(entry)
+            address = load_map.to_file(int(entry))
             if layout is None or pointers.get(address) != layout["rbp"]:
                 self._known[address] = None
             else:
-                self._known[address] = tuple(_make_block(block, layout["rbp"]) for block in layout["blocks"])
+                rbp = layout["rbp"]
+                self._known[address] = tuple(_make_block(block, rbp, load_map) for block in layout["blocks"])
 
     def frames(self, chain: Sequence[Chained], sp: int) -> tuple[VisitedFrame, ...] | None:
         """What gdb would tell of these frames; None when only gdb can."""
@@ -93,14 +108,18 @@ class FrameLayouts:
         return functions if functions and functions[-1].name == "main" else None
 
 
-def _make_block(block: tuple[int, int, list[dict[str, Any]]], rbp: int) -> _Block:
+def _read_block(start: int, end: int, places: Sequence[Sequence[Any]]) -> _Block:
+    return _Block(start, end, tuple(_Place(*place) for place in places))
+
+
+def _make_block(block: tuple[int, int, list[dict[str, Any]]], rbp: int, load_map: LoadMap) -> _Block:
     start, end, variables = block
     places = (
         _Place(v["name"], v["line"], v["depth"], v["address"] - rbp, v["type"], v["is_argument"])
         for v in variables
         if v["address"] is not None
     )
-    return _Block(start, end, tuple(places))
+    return _Block(load_map.to_file(start), load_map.to_file(end), tuple(places))
 
 
 def _variables(blocks: Sequence[_Block], pc: int, rbp: int, line: int) -> tuple[Variable, ...]:

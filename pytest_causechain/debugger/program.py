@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb
+from pytest_causechain.model.load_map import LoadMap, number_of
 from pytest_causechain.model.moment import Position
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.elf import FILE_HEADER, MACHINE_X86_64, MAGIC, TYPE_SHARED, read_machine, read_type
@@ -17,15 +19,15 @@ from pytest_causechain.process.elf import FILE_HEADER, MACHINE_X86_64, MAGIC, TY
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
+    """No dataclass, nor is Function: there are many, and tuples travel between processes in half the time."""
+
     address: int
     file: str
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """`body` is the address behind the prologue, where the arguments are in their variables."""
 
     name: str
@@ -39,6 +41,8 @@ class Function:
 
 @dataclass(frozen=True)
 class ProgramMap:
+    """`libraries` are the paths of those that count as the program's own code. Addresses are as LoadMap has them."""
+
     path: str
     relocated: bool
     functions: tuple[Function, ...]
@@ -46,6 +50,20 @@ class ProgramMap:
     types: list[dict[str, Any]]
     # All addresses at which the code of some line begins, also in the middle of a statement.
     rows: tuple[int, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return (self.path, *self.libraries)
+
+    def library_of(self, address: int) -> str | None:
+        """The path of the one that an address belongs to; None: to the program itself."""
+        number = number_of(address)
+        return self.libraries[number - 1] if number else None
+
+    def place_libraries(self, load_map: LoadMap) -> list[tuple[str, int]]:
+        """For gdb: the path of each, and where it is loaded."""
+        return [(path, module.base) for path, module in zip(self.libraries, load_map.modules[1:], strict=True)]
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -82,25 +100,35 @@ class ProgramMap:
         return self._positions[function.body]
 
 
-def describe_program(gdb: Gdb) -> ProgramMap:
-    with Path(gdb.program).open("rb") as file:
-        header = file.read(FILE_HEADER.size)
-    if not header.startswith(MAGIC) or read_machine(header) != MACHINE_X86_64:
-        raise Refusal(f"{gdb.program} is no program for x86-64: build and test it on such a machine.")
-    relocated = read_type(header) == TYPE_SHARED
+def ask_description(gdb: Gdb) -> dict[str, Any]:
+    """What gdb knows of the program and of the libraries whose symbols it was told to read."""
     listing = gdb.command("-symbol-info-variables")["symbols"].get("debug", [])
     names = sorted({symbol["name"] for file in listing for symbol in file["symbols"]})
-    answer = gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})
-    statements = [Statement(address, file, line) for address, file, line in answer["lines"] if line]
+    return gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})
+
+
+def make_program(path: str, libraries: Sequence[str], description: dict[str, Any]) -> ProgramMap:
+    lines = description["lines"]
+    statements = [Statement(address, file, line) for address, file, line in lines if line]
     functions = tuple(
         function
-        for row in sorted(answer["functions"], key=lambda row: int(row[1]))
+        for row in sorted(description["functions"], key=lambda row: int(row[1]))
         if (function := make_function(row, statements)) is not None
     )
     if not any(function.name == "main" for function in functions):
-        raise Refusal(f"{gdb.program} has no debug information for main(): build all of it with -g.")
-    rows = tuple(address for address, _, _ in answer["lines"])
-    return ProgramMap(gdb.program, relocated, functions, tuple(answer["globals"]), answer["types"], rows)
+        raise Refusal(f"{path} has no debug information for main(): build all of it with -g.")
+    rows = tuple(address for address, _, _ in lines)
+    variables, types = tuple(description["globals"]), description["types"]
+    return ProgramMap(path, is_relocated(path), functions, variables, types, rows, tuple(libraries))
+
+
+def is_relocated(path: str) -> bool:
+    """Whether the program's addresses are decided when it is loaded; a Refusal for a program of another kind."""
+    with Path(path).open("rb") as file:
+        header = file.read(FILE_HEADER.size)
+    if not header.startswith(MAGIC) or read_machine(header) != MACHINE_X86_64:
+        raise Refusal(f"{path} is no program for x86-64: build and test it on such a machine.")
+    return read_type(header) == TYPE_SHARED
 
 
 def make_function(row: tuple[str, int, int, str, int], statements: list[Statement]) -> Function | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_causechain.model.load_map import LoadMap
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
@@ -20,7 +22,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class VisitedFrame:
-    """`pc` is an address of the file for the program's own code."""
+    """`pc` is an address of the file, as LoadMap tells it."""
 
     function: str
     file: str | None
@@ -43,10 +45,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Frames innermost first. `base` is where the program was loaded, `types` the table all numbers refer to;
+    """Frames innermost first. `load_map` is where the program was loaded, `types` the table all numbers refer to;
     `stdin_position` counts what the program itself has taken from its input, None when it has none."""
 
-    base: int
+    load_map: LoadMap
     frames: tuple[VisitedFrame, ...]
     regions: tuple[Region, ...]
     types: list[dict[str, Any]]
@@ -54,21 +56,21 @@ class Visit:
     arguments_start: int
 
 
-def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]]) -> Visit:
+def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]], load_map: LoadMap) -> Visit:
     regions = tuple(
         Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
     )
-    frames = make_frames(answer["frames"])
-    return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"])
+    frames = make_frames(answer["frames"], load_map)
+    return Visit(load_map, frames, regions, types, answer["stdin"], answer["arguments"]["start"])
 
 
-def make_frames(rows: list[dict[str, Any]]) -> tuple[VisitedFrame, ...]:
+def make_frames(rows: list[dict[str, Any]], load_map: LoadMap) -> tuple[VisitedFrame, ...]:
     return tuple(
         VisitedFrame(
             frame["function"],
             frame["file"],
             frame["line"],
-            frame["pc"],
+            load_map.to_file(frame["pc"]),
             frame["sp"],
             tuple(
                 Variable(v["name"], v["line"], v["depth"], v["address"], v["type"], v["pending"])

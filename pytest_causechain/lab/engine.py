@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_causechain.debugger.gdb import GdbFailure
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Open:
     """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` names a lab, None lets
-    the engine choose."""
+    the engine choose. `libraries` are patterns for those that count as the program's own code, `cache` is a directory
+    for what should be known again in later sessions."""
 
     passing: Command
     failing: Command
     deadline: float
     kind: str | None = None
+    libraries: tuple[str, ...] = ()
+    cache: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def serve(connection: Connection[Any, Any]) -> int:
                 if isinstance(message, Open):
                     lab = open_lab(message)
                     types_told = len(lab.program.types)
-                    value: Any = (lab.program, lab.recordable)
+                    value: Any = (lab.program, lab.recordable, lab.width, lab.notes)
                 else:
                     assert lab is not None
                     value = carry_out(lab, message)
@@ -93,8 +97,8 @@ def open_lab(message: Open) -> GdbLab | PtraceLab:
     """The fastest lab that can deal with this program here."""
     pair = (message.passing, message.failing, message.deadline)
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
-        return GdbLab(*pair)
-    return PtraceLab(*pair, use_copies=message.kind != "rerun")
+        return GdbLab(*pair, message.libraries, message.cache)
+    return PtraceLab(*pair, message.kind != "rerun", message.libraries, message.cache)
 
 
 def carry_out(lab: GdbLab | PtraceLab, call: Call) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pytest_causechain.debugger.program import ProgramMap
@@ -28,16 +29,25 @@ class _Trouble(Exception):
 
 
 class RemoteLab(Lab):
-    """`kind` forces a lab: "fork", "rerun" or "gdb"."""
+    """`kind` forces a lab: "fork", "rerun" or "gdb". `libraries` and `cache` are as in Open."""
 
-    def __init__(self, passing: Command, failing: Command, deadline: float, kind: str | None = None) -> None:
+    def __init__(
+        self,
+        passing: Command,
+        failing: Command,
+        deadline: float,
+        kind: str | None = None,
+        libraries: tuple[str, ...] = (),
+        cache: Path | None = None,
+    ) -> None:
         self.deadline = deadline
         self.name = kind or ""
-        self._opening = Open(passing, failing, deadline, kind)
+        self._opening = Open(passing, failing, deadline, kind, libraries, cache)
         self._run_seconds = FIRST_RUN_SECONDS
         self._companion: Companion | None = None
         self.program: ProgramMap
         self.recordable: int
+        self.width: int
         try:
             self._call(self._opening)
         except BaseException:
@@ -97,7 +107,7 @@ class RemoteLab(Lab):
             with uninterrupted():
                 self._companion = Companion("pytest_causechain.lab.engine")
             # A new engine numbers types anew: earlier visits keep the table that they came with.
-            self.program, self.recordable = self._exchange(self._opening)
+            self.program, self.recordable, self.width, self.notes = self._exchange(self._opening)
             self._exchange(Call("run_seconds", (self._run_seconds,)))
         return None if isinstance(message, Open) else self._exchange(message)
 

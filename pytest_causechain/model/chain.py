@@ -63,12 +63,14 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
-    """One stop on the way to a moment of the passing run: the visit-th execution of function + offset."""
+    """One stop on the way to a moment of the passing run: the visit-th execution of function + offset, which may lie
+    in a shared library."""
 
     function: str
     file: str
     offset: int
     visit: int
+    library: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from pytest_causechain.lab.laboratory import Event, Lab, Side
+from pytest_causechain.lab.laboratory import Events, Lab, Side
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.moments.tree import Invocation, build_tree
+from pytest_causechain.moments.tree import Token, Tree, build_tree
 
 # Looks at the stack, each a visit. Beyond, the tree of calls that libraries make becomes a guess.
 LOOKS_LIMIT = 20
-
-
-class When(NamedTuple):
-    """The call that came last, the statements since then, and how many of them were executions of this one."""
-
-    event: int
-    step: int
-    visit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +22,8 @@ class Section:
     `complete`: up to the wanted call, or to the end of the run."""
 
     first: int
-    events: tuple[Event, ...]
-    entries: tuple[int, ...]
+    events: Events
+    entries: list[int]
     complete: bool
 
     def covers(self, event: int) -> bool:
@@ -43,18 +34,15 @@ class Section:
         entry = -1 if event == self.first else self.entries[event - self.first - 1]
         return entry + max(1, step)
 
-    def when(self) -> list[When]:
-        """For each event; the first call itself is not among them."""
-        result: list[When] = []
-        event, entry = self.first, -1
-        executions: dict[int, int] = defaultdict(int)
-        for index, executed in enumerate(self.events):
-            if executed.return_address:
-                event, entry = event + 1, index
-                executions.clear()
-            executions[executed.address] += 1
-            result.append(When(event, index - entry, executions[executed.address]))
-        return result
+    def time(self, index: int) -> tuple[int, int]:
+        """The call that came last before an event, and the events since then."""
+        calls = bisect_right(self.entries, index)
+        return self.first + calls, index - (self.entries[calls - 1] if calls else -1)
+
+    def visit(self, index: int) -> int:
+        """How many executions there were since that call."""
+        addresses, step = self.events.addresses, self.time(index)[1]
+        return addresses[max(index - step, 0) : index + 1].count(addresses[index])
 
 
 class Calls:
@@ -68,55 +56,58 @@ class Calls:
         self.is_cut = len(trace) >= lab.recordable
         self.events = trace.events
         self._visits: dict[int, list[int]] = defaultdict(list)
-        for number, event in enumerate(trace.events):
-            self._visits[event.address].append(number)
+        for number, address in enumerate(self.events.addresses):
+            self._visits[address].append(number)
         self._looks: dict[object, int | None] = {}
-        self.roots, self.invocations = build_tree(trace.events, lab.program, (), self.count_callers)
+        self.tree = build_tree(self.events, lab.program, (), self.count_callers)
 
     def stop(self, event: int, after: int = -1) -> Stop:
         """The stop that reaches an event from another one (by default from the start)."""
-        address = self.events[event].address
+        address = self.events.addresses[event]
         numbers = self._visits[address]
         return Stop(address, bisect_right(numbers, event) - bisect_right(numbers, after))
+
+    def functions(self, event: int) -> list[int]:
+        """On the stack behind a call, outermost first."""
+        return [self.tree.tokens[item][0] for item in self.tree.path(event)]
 
     def section(self, first: int, last: int | None) -> Section:
         """The statements between two calls, or from a call to the end.
 
         Only those of the functions that run in this part of the run: each watched address costs."""
         program = self._lab.program
-        involved = {i.function for i in self.invocations[first].path()}
-        involved |= {event.address for event in self.events[first:last]}
+        involved = {*self.functions(first), *self.events.addresses[first:last]}
         addresses = sorted(involved)
         addresses += sorted(s.address for a in involved for s in program.function_at(a).statements)  # type: ignore[union-attr]
         until = self.stop(last, first) if last is not None else None
         if until is not None and until.address not in involved:
             addresses.append(until.address)
         trace = self._lab.trace(self._side, (self.stop(first),), addresses, until, self._lab.recordable)
-        entries = tuple(index for index, event in enumerate(trace.events) if event.return_address)
+        entries = [index for index, back in enumerate(trace.events.returns) if back]
         events, complete = trace.events, trace.complete
         known = len(self.events) - 1 - first
         if len(entries) > known:  # the calls were recorded up to a limit
             events, entries, complete = events[: entries[known]], entries[:known], False
         return Section(first, events, entries, complete)
 
-    def section_tree(self, section: Section) -> list[Invocation]:
-        """Its invocations without a parent, opened by the calls that were on the stack before."""
-        above = self.invocations[section.first].path()
+    def section_tree(self, section: Section) -> Tree:
+        """Opened by the calls that were on the stack before."""
+        tree = self.tree
+        above = [(tree.tokens[item], tree.pointers[item]) for item in tree.path(section.first)]
 
-        def count_callers(number: int, stack: Sequence[Invocation]) -> int | None:
-            return self.count_callers(section.first + 1 + number, stack)
+        def count_callers(number: int, stack: Sequence[Token]) -> int | None:
+            return self.count_callers(section.first + 1 + bisect_left(section.entries, number), stack)
 
-        return build_tree(section.events, self._lab.program, above, count_callers)[0]
+        return build_tree(section.events, self._lab.program, above, count_callers)
 
-    def count_callers(self, event: int, stack: Sequence[Invocation]) -> int | None:
+    def count_callers(self, event: int, stack: Sequence[Token]) -> int | None:
         """How many of these calls enclose one that foreign code made; asked once for calls in equal circumstances."""
-        address, call_site = self.events[event].address, self.events[event].return_address
-        circumstances = (address, call_site, tuple(invocation.token for invocation in stack))
+        circumstances = (self.events[event].address, self.events[event].return_address, tuple(stack))
         if circumstances not in self._looks and len(self._looks) < LOOKS_LIMIT:
             self._looks[circumstances] = self._look_at_stack(event, stack)
         return self._looks.get(circumstances)
 
-    def _look_at_stack(self, event: int, stack: Sequence[Invocation]) -> int | None:
+    def _look_at_stack(self, event: int, stack: Sequence[Token]) -> int | None:
         program = self._lab.program
         body = Stop(program.function_at(self.events[event].address).body, 1)  # type: ignore[union-attr]
         visit = self._lab.visit(self._side, (self.stop(event), body))
@@ -125,4 +116,4 @@ class Calls:
         # A return address lies behind its call, perhaps behind the whole function.
         callers = [program.function_at(frame.pc - 1) for frame in visit.frames[:0:-1]]
         seen = [function.address for function in callers if function is not None]
-        return len(seen) if seen == [invocation.function for invocation in stack[: len(seen)]] else None
+        return len(seen) if seen == [function for function, _ in stack[: len(seen)]] else None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_causechain.model.load_map import LoadMap, Module
 from pytest_causechain.process.linux import AT_ENTRY, PAGE, is_one_open_file
 
 # The bits from here on of an entry of /proc/PID/pagemap: present, or swapped out.
@@ -55,6 +56,30 @@ def read_mappings(pid: int) -> list[Mapping]:
     return mappings
 
 
+class NotMapped(Exception):
+    """The file, named by `path`, is no part of the process."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is not mapped")
+        self.path = path
+
+
+def locate_modules(mappings: list[Mapping], path: str, relocated: bool, libraries: Sequence[str] = ()) -> LoadMap:
+    """Where a program, whose addresses may be fixed, and libraries have been loaded; NotMapped for one that has not."""
+    program = locate(mappings, path)
+    if not relocated:
+        program = replace(program, base=0)
+    return LoadMap((program, *(locate(mappings, library) for library in libraries)))
+
+
+def locate(mappings: list[Mapping], path: str) -> Module:
+    own = [mapping for mapping in mappings if mapping.name == path]
+    base = next((mapping.start for mapping in own if mapping.offset == 0), None)
+    if base is None:
+        raise NotMapped(path)
+    return Module(base, own[0].start, own[-1].end)
+
+
 def skip_unused_stack(pid: int, mappings: list[Mapping]) -> Iterator[Mapping]:
     """The same without the pages of threads' stacks, living or kept for new ones, that were never touched: each is 8
     MiB, of which most is not. They lie above a page that nothing may touch."""
@@ -73,11 +98,6 @@ def first_touched(pid: int, mapping: Mapping) -> int:
         entries = os.pread(file.fileno(), (mapping.end - mapping.start) // PAGE * 8, mapping.start // PAGE * 8)
     touched = (number for number, (entry,) in enumerate(struct.iter_unpack("<Q", entries)) if entry >> PAGE_IN_USE)
     return mapping.start + PAGE * next(touched, len(entries) // 8)
-
-
-def load_base(mappings: list[Mapping], path: str) -> int | None:
-    """Where a file is mapped from its beginning on."""
-    return next((m.start for m in mappings if m.name == path and m.offset == 0), None)
 
 
 def read_descriptors(pid: int) -> list[Descriptor]:

@@ -67,7 +67,7 @@ def overwritten(address: int, code: bytes, is_barrier: Callable[[int], bool]) ->
 
 
 def make_stub(number: int, is_entry: bool, instructions: list[Instruction], at: int) -> tuple[bytes, int]:
-    """The stub's code, to be placed at an address within 2 GiB of the program, and how much of it only records."""
+    """The stub's code, to be placed at an address within 2 GiB of the instructions, and how much of it only records."""
     head = encode(record(number, is_entry), at)
     block: list[Instruction] = []
     for instruction in instructions:

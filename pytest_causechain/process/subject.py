@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.refusal import BudgetUsedUp
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.elf import find_symbols
 from pytest_causechain.process.limits import limit_self
 from pytest_causechain.process.linux import (
@@ -27,7 +28,7 @@ from pytest_causechain.process.linux import (
     fix_addresses,
     ptrace,
 )
-from pytest_causechain.process.maps import entry_point, load_base, read_mappings
+from pytest_causechain.process.maps import NotMapped, entry_point, locate_modules, read_mappings
 from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, UNKNOWN, Landmarks, NotReached, Tracee
 
 # The name that the files have which runs write their output to.
@@ -79,9 +80,9 @@ class Subject(Tracee):
             return False
 
 
-def launch(command: Command, relocated: bool, deadline: float) -> Subject:
+def launch(command: Command, relocated: bool, deadline: float, libraries: Sequence[str] = ()) -> Subject:
     """The program just as the test started it, stopped at its entry point: all libraries are in their places, and
-    nothing of its own has run."""
+    nothing of its own has run. `libraries` are those that count as its own code."""
     command.require_directory()
     stdin = os.memfd_create("stdin")
     try:
@@ -96,35 +97,46 @@ def launch(command: Command, relocated: bool, deadline: float) -> Subject:
     finally:
         os.close(stdin)
     try:
-        prepare(subject, relocated, deadline)
+        prepare(subject, relocated, deadline, libraries)
     except NotReached as missed:
         subject.kill()
         if missed.status is None:
             raise BudgetUsedUp from None
         raise CannotStart(f"{command.program.path} ends before its first instruction") from None
+    except NotMapped as missing:
+        subject.kill()
+        if missing.path in libraries:
+            raise Refusal(explain_other_libraries(missing.path)) from None
+        raise CannotStart(str(missing)) from None
     except BaseException:
         subject.kill()
         raise
     return subject
 
 
-def prepare(subject: Subject, relocated: bool, deadline: float) -> None:
+def explain_other_libraries(path: str) -> str:
+    return (
+        f"only one of the two runs uses {path}: let both tests start the program with the same libraries, or take this "
+        "one off cause_chain_libraries."
+    )
+
+
+def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Sequence[str]) -> None:
     path, pid = subject.command.program.path, subject.pid
     mappings = read_mappings(pid)
     vdso = next(m for m in mappings if m.name == "[vdso]")  # there even in static programs
     code = subject.read(vdso.start, vdso.end - vdso.start)
-    base = load_base(mappings, path) if relocated else 0
-    if base is None:
-        raise CannotStart(f"{path} is not mapped")
-    subject.landmarks = Landmarks(base, vdso.start + code.index(SYSCALL_INSTRUCTION))
+    load_map = locate_modules(mappings, path, relocated)
+    subject.landmarks = Landmarks(load_map, vdso.start + code.index(SYSCALL_INSTRUCTION))
     # Before the libraries come, to which the kernel gives the next free places.
     for address, protection in ((SCRATCH, PROT_READ_EXECUTE), (SCRATCH_DATA, PROT_READ_WRITE)):
         subject.syscall("mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
     subject.write(SCRATCH, INT3)
     entry = entry_point(pid)
     if subject.registers().rip != entry:  # as it is in a static program
-        subject.run_to([Stop(entry - base, 1)], deadline)
-    subject.landmarks = replace(subject.landmarks, symbols=find_library_symbols(subject))
+        subject.run_to([Stop(load_map.to_file(entry), 1)], deadline)
+    load_map = locate_modules(read_mappings(pid), path, relocated, libraries)
+    subject.landmarks = replace(subject.landmarks, load_map=load_map, symbols=find_library_symbols(subject))
 
 
 def find_library_symbols(subject: Subject) -> dict[str, int]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
+from pytest_causechain.model.load_map import NOWHERE, LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.linux import (
     DETACH,
@@ -94,10 +95,10 @@ CrashVisitor = Callable[["Tracee", tuple[int, ...]], None]
 
 @dataclass(frozen=True, slots=True)
 class Landmarks:
-    """What lies at the same place in a program and in all its copies: `base` is where it was loaded, `syscall_at`
-    any `syscall` instruction, `symbols` tells where things of the C library are."""
+    """What lies at the same place in a program and in all its copies: `load_map` tells where it was loaded,
+    `syscall_at` is any `syscall` instruction, `symbols` tells where things of the C library are."""
 
-    base: int = 0
+    load_map: LoadMap = NOWHERE
     syscall_at: int = 0
     symbols: Mapping[str, int] = field(default_factory=dict)
 
@@ -124,7 +125,7 @@ class Tracee:
 
     @property
     def base(self) -> int:
-        return self.landmarks.base
+        return self.landmarks.load_map.base
 
     def read(self, address: int, size: int) -> bytes:
         return os.pread(self._memory, size, address)
@@ -322,7 +323,7 @@ class Tracee:
     def run_to(self, stops: Sequence[Stop], deadline: float) -> None:
         """Stop before the visit-th execution of each in turn, with the code unpatched again."""
         for stop in stops:
-            self._run_to(self.base + stop.address, stop.visit, deadline)
+            self._run_to(self.landmarks.load_map.to_run(stop.address), stop.visit, deadline)
 
     def _run_to(self, address: int, visits: int, deadline: float) -> None:
         self.threads.set_options(OPTIONS | TRACE_CHILDREN)

@@ -7,6 +7,7 @@ them is thrown away.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
@@ -14,7 +15,9 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 
+from pytest_causechain.model.load_map import LOW_HALF, number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.linux import (
     EVENT_EXEC,
@@ -26,7 +29,6 @@ from pytest_causechain.process.linux import (
     PROT_READ_WRITE,
     TRACE_EXIT,
 )
-from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.stubs import (
     CURSOR,
     RECORD_SIZE,
@@ -42,7 +44,6 @@ from pytest_causechain.process.tracee import OPTIONS, TRACE_CHILDREN, NotReached
 
 # Low half of the return address, number of the watched address, stack pointer.
 RECORD = struct.Struct("<IIQ")
-LOW_HALF = 0xFFFFFFFF
 WORD = struct.Struct("<Q")
 # Of each thread: a page with the words that stubs use, then its records. One MiB of them stays in the processor's
 # cache, which is faster than fewer interruptions.
@@ -54,12 +55,16 @@ BUFFER, GUARD = AREAS + PAGE, AREAS + AREA_SIZE
 STUB_BYTES = 128
 # Where a program that is not relocated leaves no room below it.
 FAR_PLACE = 0x1000_0000
+# A library's stubs lie so far below it: just below libraries the kernel puts what the program maps next, and a jump
+# reaches twice as far.
+LIBRARY_DISTANCE = 1 << 30
+PLACES_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
     """An instruction to record, and what must be known to put a jump there: the code of its function from there
-    on, and where jumps may lead in it. Addresses of the file."""
+    on, and where jumps may lead in it. Addresses of the file, as LoadMap tells them."""
 
     address: int
     is_entry: bool
@@ -71,7 +76,7 @@ class Tracer:
     """For one run: patches the program, runs it, gives the records."""
 
     def __init__(
-        self, process: Tracee, path: str, watched: Sequence[Watched], rows: Collection[int], use_stubs: bool = True
+        self, process: Tracee, watched: Sequence[Watched], rows: Collection[int], use_stubs: bool = True
     ) -> None:
         """`rows` are all addresses at which a line begins: a jump table may lead to any of them."""
         self.subject = process
@@ -82,11 +87,14 @@ class Tracer:
         self.count = 0
         # Whether the program became another one before all records were read.
         self.is_lossy = False
+        self._load_map = process.landmarks.load_map
         self._originals, self._patches = process.originals, process.patches
-        # Where each stub begins, where its part that records ends, and from where it is jumped to.
+        # Where the code of stubs was mapped: start and size.
+        self._spaces: list[tuple[int, int]] = []
+        # Where each stub begins, in order; where its part that records ends, and from where it is jumped to.
         self._stubs: list[int] = []
-        self._heads: list[int] = []
-        self._sources: list[int] = []
+        self._heads: dict[int, int] = {}
+        self._sources: dict[int, int] = {}
         self._breakpoints: dict[int, int] = {}
         # Where the instructions went that a jump has taken the place of.
         self._moved: dict[int, int] = {}
@@ -94,23 +102,18 @@ class Tracer:
         self._areas: dict[int, int] = {}
         if process.registers().gs_base:
             use_stubs = False  # a program that needs it itself
-        self._code, self._space = 0, 0
         if use_stubs:
-            self._map_code(path, len(watched))
             for thread in process.threads.standing:
                 self._give_area(thread)
             process.threads.on_birth = self._give_area
             process.before_signal = self._leave_record
-        self._patch(use_stubs)
+        ordered = sorted(enumerate(watched), key=lambda pair: pair[1].address)
+        for module, group in groupby(ordered, key=lambda pair: number_of(pair[1].address)):
+            self._patch(module, list(group), use_stubs)
+        self._stubs.sort()
 
-    def _map_code(self, path: str, count: int) -> None:
-        self._space = -(-max(1, count) * STUB_BYTES // PAGE) * PAGE
-        lowest = min(m.start for m in read_mappings(self.subject.pid) if m.name == path)
-        self._code = max(lowest - self._space - PAGE, FAR_PLACE)
-        self._map(self._code, self._space, PROT_ALL)
-
-    def _map(self, address: int, size: int, protection: int) -> None:
-        self.subject.syscall("mmap", address, size, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+    def _map(self, place: int, size: int, protection: int) -> None:
+        self.subject.syscall("mmap", place, size, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
 
     def _give_area(self, thread: int) -> None:
         area = AREAS + AREA_DISTANCE * len(self._areas)
@@ -125,35 +128,47 @@ class Tracer:
     def _set_cursor(self, thread: int, to: int) -> None:
         self.subject.write(self._areas[thread] + CURSOR, WORD.pack(to))
 
-    def _patch(self, use_stubs: bool) -> None:
-        subject, blob = self.subject, bytearray()
+    def _map_code(self, module: int, size: int) -> int | None:
+        """Memory for stubs that jumps from a module reach; None where all of it is taken."""
+        lowest = self._load_map.modules[module].start
+        place = lowest - size - PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
+        for _ in range(PLACES_TRIED):
+            with contextlib.suppress(OSError):
+                self._map(max(place, FAR_PLACE), size, PROT_ALL)
+                self._spaces.append((max(place, FAR_PLACE), size))
+                return self._spaces[-1][0]
+            place -= size
+        return None
+
+    def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool) -> None:
+        """Instructions of one module, in the order of their addresses."""
+        subject, shift, blob = self.subject, self._load_map.shift(module), bytearray()
+        place = self._map_code(module, -(-len(group) * STUB_BYTES // PAGE) * PAGE) if use_stubs else None
         targets: dict[int, set[int]] = {}
-        starts = {subject.base + w.address for w in self._watched}
+        starts = {shift + watched.address for _, watched in group}
         # Nor must another thread, wherever it stands, come into the middle of a jump.
         starts |= {subject.registers_of(thread).rip for thread in subject.threads.standing}
-        for number, watched in sorted(enumerate(self._watched), key=lambda pair: pair[1].address):
-            address = subject.base + watched.address
-            begin = subject.base + watched.function
+        for number, watched in group:
+            address, begin = shift + watched.address, shift + watched.function
             if watched.function not in targets:
                 # Read before any patch of this function: the addresses are in order.
                 code = subject.read(begin, watched.end - watched.function)
-                targets[watched.function] = branch_targets(begin, code) if use_stubs else set()
+                targets[watched.function] = branch_targets(begin, code) if place is not None else set()
             instructions = None
-            if use_stubs:
+            if place is not None:
                 # A jump table never leads to where a function's body begins.
                 rows = () if watched.is_entry else self._rows
                 instructions = overwritten(
                     address,
                     code[address - begin :],
-                    partial(is_barrier, targets[watched.function], starts, rows, subject.base),
+                    partial(is_barrier, targets[watched.function], starts, rows, shift),
                 )
-            at = self._code + len(blob)
-            if instructions is not None:
+            if place is not None and instructions is not None:
+                at = place + len(blob)
                 stub, head = make_stub(number, watched.is_entry, instructions, at)
                 self._moved[address] = at + head
                 self._stubs.append(at)
-                self._heads.append(at + head)
-                self._sources.append(address)
+                self._heads[at], self._sources[at] = at + head, address
                 blob += stub.ljust(-(-len(stub) // 16) * 16, b"\xcc")
                 patch = make_jump(address, at, sum(i.len for i in instructions))
             else:
@@ -162,7 +177,8 @@ class Tracer:
             self._originals[address] = code[address - begin : address - begin + len(patch)]
             self._patches[address] = patch
             subject.write(address, patch)
-        subject.write(self._code, bytes(blob))
+        if place is not None:
+            subject.write(place, bytes(blob))
 
     def _keep(self, records: bytes) -> None:
         self.pieces.append(records)
@@ -187,7 +203,7 @@ class Tracer:
         """True: up to the stop, or to the end of the run. False: cut off by limit or time."""
         subject, sign = self.subject, 0
         left = until.visit if until is not None else 0
-        halt = subject.base + until.address if until is not None else 0
+        halt = self._load_map.to_run(until.address) if until is not None else 0
         if until is not None:
             self._break_at(halt)
         # The last records are read at the exit; children get their code back.
@@ -250,7 +266,7 @@ class Tracer:
         registers = subject.registers_of(thread)
         if not self._is_amid_record(registers.rip):
             return
-        stub = bisect_right(self._stubs, registers.rip) - 1
+        stub = self._stubs[bisect_right(self._stubs, registers.rip) - 1]
         is_complete = registers.rip >= self._heads[stub] - RESTORE_SIZE
         registers.rip = self._heads[stub] if is_complete else self._sources[stub]
         (registers.r11,) = WORD.unpack(subject.read(self._areas[thread] + SAVED_R11, 8))
@@ -259,7 +275,7 @@ class Tracer:
 
     def _is_amid_record(self, address: int) -> bool:
         index = bisect_right(self._stubs, address) - 1
-        return index >= 0 and self._stubs[index] < address < self._heads[index]
+        return index >= 0 and self._stubs[index] < address < self._heads[self._stubs[index]]
 
     def stop_before(self, visit: int, deadline: float) -> None:
         """Stop before the visit-th execution of the only watched instruction, with the code as it was."""
@@ -286,13 +302,12 @@ class Tracer:
         for thread in subject.threads.standing:
             self._leave_record(thread)
             self._leave_stub(thread)
-        subject.syscall("munmap", self._code, self._space)
-        for area in self._areas.values():
-            subject.syscall("munmap", area, AREA_SIZE)
+        for place, size in (*self._spaces, *((area, AREA_SIZE) for area in self._areas.values())):
+            subject.syscall("munmap", place, size)
 
     def _leave_stub(self, thread: int) -> None:
         with self.subject.selected(thread):
-            while self._code <= self.subject.registers().rip < self._code + self._space:
+            while any(place <= self.subject.registers().rip < place + size for place, size in self._spaces):
                 self.subject.step()
             registers = self.subject.registers()
             registers.gs_base = 0
@@ -302,7 +317,8 @@ class Tracer:
         """A breakpoint where execution must stop, in the place of a stub, if there was one."""
         if address in self._breakpoints:
             return
-        number = next((n for n, w in enumerate(self._watched) if self.subject.base + w.address == address), -1)
+        wanted = self._load_map.to_file(address)
+        number = next((n for n, w in enumerate(self._watched) if w.address == wanted), -1)
         self._moved.pop(address, None)
         if address in self._originals:
             self.subject.write(address, self._originals[address])
@@ -342,5 +358,5 @@ class Tracer:
         self._pass(address)
 
 
-def is_barrier(targets: set[int], starts: set[int], rows: Collection[int], base: int, address: int) -> bool:
-    return address in targets or address in starts or address - base in rows
+def is_barrier(targets: set[int], starts: set[int], rows: Collection[int], shift: int, address: int) -> bool:
+    return address in targets or address in starts or address - shift in rows

@@ -146,3 +146,8 @@ def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4) -> s
 
 def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def end_sentence(text: str) -> str:
+    """With one full stop, unless it is cut short."""
+    return text if text.endswith("...") else text.rstrip(".") + "."

@@ -120,7 +120,7 @@ class MemoryGraph:
                 yield Object("variable", variable.address, size, variable.type, 1, variable.name, key, number)
         # Compilers lay globals out in the order in which they are written.
         for row in sorted(self.program.globals, key=lambda row: int(row["address"])):
-            address, size = row["address"] + self.visit.base, self.layouts.size(row["type"])
+            address, size = self.visit.load_map.to_run(row["address"]), self.layouts.size(row["type"])
             if size and self.memory.read(address, size) is not None:
                 name = row["name"]
                 key = ":".join(part for part in (row["file"], row["function"], name) if part)
@@ -270,7 +270,7 @@ class MemoryGraph:
             return Target(self._found[start], address - start)
         region = self.memory.region(address)
         if region is not None and region.kind == "image":
-            return Target(None, address - self.visit.base, image=True)
+            return Target(None, self.visit.load_map.to_file(address), image=True)
         return Target(None, address)
 
     def _variable_at(self, address: int) -> Object | None:

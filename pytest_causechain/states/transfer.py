@@ -142,7 +142,7 @@ class _Compiler:
         elif target.object is not None and target.object.kind != "variable":
             self.pointers[place] = (self._allocate(target.object), target.offset)
         elif target.image:
-            self.pointers[place] = self.into.visit.base + target.offset
+            self.pointers[place] = self.into.visit.load_map.to_run(target.offset)
         else:
             self.pointers[place] = value
 

@@ -12,6 +12,7 @@ from pytest_causechain.causes.explanation import (
     describe_failure,
     describe_outcome,
     hands_on,
+    is_news,
     make_causes,
     same_to_reader,
     told_links,
@@ -239,6 +240,13 @@ class TestReader:
         assert not same_to_reader(one, make_causes(isolated(("a", "0", "2"))))
         assert not same_to_reader(one, make_causes(isolated(("b", "0", "1"))))
         assert not same_to_reader(one, ())
+
+    def test_what_follows_and_takes_a_variable_with_it_is_no_news(self):
+        one, both = isolated(("a", "0", "1")), isolated(("a", "0", "1"), ("b", "0", "1"))
+        assert not is_news(one, both, follows=True)
+        assert is_news(one, both, follows=False)
+        assert is_news(both, one, follows=True)
+        assert is_news(one, isolated(("a", "0", "2"), ("b", "0", "1")), follows=True)
 
     def test_told_links_of_a_chain_without_repetitions(self, clamp):
         assert told_links(clamp.search) == clamp.search.links()

@@ -278,7 +278,7 @@ class TestTransfers:
         transfer = Transfer(
             writes=((jobs + 8, struct.pack("<q", 77)),),
             allocations=(Allocation(32, struct.pack("<iiqQ", 0, 0, 5, 0)),),
-            references=(Reference(None, find_global(lab, "extra") + state.base, 0, 0),),
+            references=(Reference(None, find_global(lab, "extra") + state.load_map.base, 0, 0),),
         )
         seen = {lab.experiment("passing", stops, transfer) for _ in range(10)}
         lines = run_natively(program, "queue", "3").stdout.splitlines()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import struct
 import subprocess
 import time
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from pytest_causechain.debugger.gdb import Gdb
-from pytest_causechain.debugger.program import describe_program
+from pytest_causechain.debugger.debugger import Debugger
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.maps import read_mappings
+from pytest_causechain.process.subject import launch
 from pytest_causechain.process.tracee import End, NotReached
 from pytest_causechain.process.tracer import AREAS, BUFFER, CAPACITY, GUARD, RECORD, Tracer, Watched
 
@@ -173,8 +176,8 @@ def describe():
 
     def describe_one(program):
         if program not in described:
-            with Gdb(program.path) as gdb:
-                described[program] = describe_program(gdb)
+            with Debugger(program.path) as debugger:
+                described[program] = debugger.program
         return described[program]
 
     return describe_one
@@ -188,7 +191,7 @@ def trace(start, describe, deadline):
         subject = start(program, *words)
         described = describe(program)
         watched = watched or (watch_lines if lines else watch_functions)(described)
-        tracer = Tracer(subject, program.path, watched, frozenset(described.rows), use_stubs)
+        tracer = Tracer(subject, watched, frozenset(described.rows), use_stubs)
         return tracer, tracer.run(until, limit, deadline)
 
     return trace_one
@@ -312,7 +315,7 @@ def test_more_records_than_the_buffer_holds(build, trace, deadline):
 def test_time_is_over(build, start, describe):
     program = build("int main(void) { volatile int n = 0; for (;;) n++; }")
     subject = start(program)
-    tracer = Tracer(subject, program.path, watch_functions(describe(program)), ())
+    tracer = Tracer(subject, watch_functions(describe(program)), ())
     assert not tracer.run(None, LIMIT, time.monotonic() + 0.2)
     assert len(events(tracer)) == 1
 
@@ -325,7 +328,7 @@ class TestStopBefore:
             described = describe(program)
             subject = start(program)
             mappings = read_mappings(subject.pid)
-            tracer = Tracer(subject, program.path, [watch(described, name)], (), use_stubs)
+            tracer = Tracer(subject, [watch(described, name)], (), use_stubs)
             tracer.stop_before(visit, deadline)
             address = subject.base + next(f.address for f in described.functions if f.name == name)
             assert subject.registers().rip == address
@@ -354,7 +357,7 @@ class TestStopBefore:
     def test_twice_in_a_row(self, stopped, build, describe, symbol, deadline):
         program = build(COUNTING)
         subject = stopped("count", 300)
-        tracer = Tracer(subject, program.path, [watch(describe(program), "count")], ())
+        tracer = Tracer(subject, [watch(describe(program), "count")], ())
         tracer.stop_before(60, deadline)
         address = subject.base + symbol(program, "counter")
         assert struct.unpack("<q", subject.read(address, 8)) == (359,)
@@ -411,6 +414,89 @@ class TestSignals:
         ticks, calls = (int(word) for word in tracer.subject.outputs()[0].split())
         recorded = [names[number] for _, number, _ in events(tracer)]
         assert (recorded.count("handle"), recorded.count("count")) == (ticks, calls)
+
+
+LIBRARY = """
+static int weight;
+
+int weigh(int number)
+{
+    weight += number;
+    return weight;
+}
+"""
+USER = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+int weigh(int number);
+
+static int twice(int number)
+{
+    return weigh(number) + weigh(number);
+}
+
+int main(void)
+{
+    int sum = 0;
+    for (int i = 0; i < 1000; i++)
+        sum += twice(i);
+    void *place = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("%d %p %p\\n", sum, malloc(1 << 20), place);
+    return 0;
+}
+"""
+
+
+class TestLibraries:
+    @pytest.fixture(params=[(), ("-no-pie",)], ids=["pie", "no-pie"])
+    def traced(self, request, build, deadline):
+        """traced(use_stubs) is a Tracer of all functions of a program and its library, and its run is over."""
+        library = build(LIBRARY, "-shared", "-fPIC").path
+        program = build(USER, library, *request.param)
+        with Debugger(program.path, [library]) as debugger:
+            described = debugger.program
+        command = Command(program, (program.path,), "/")
+        with ExitStack() as stack:
+
+            def trace_it(use_stubs):
+                subject = launch(command, described.relocated, deadline, [library])
+                stack.callback(subject.kill)
+                tracer = Tracer(subject, watch_functions(described), frozenset(described.rows), use_stubs)
+                assert tracer.run(None, LIMIT, deadline)
+                return tracer, described
+
+            yield trace_it
+
+    def test_stubs_record_what_breakpoints_do(self, traced, deadline):
+        (fast, described), (slow, _) = traced(True), traced(False)
+        assert events(fast) == events(slow)
+        names = [f.name for f in described.functions]
+        assert Counter(names[number] for _, number, _ in events(fast)) == {"main": 1, "twice": 1000, "weigh": 2000}
+        # No function of these needs a breakpoint.
+        assert not fast._breakpoints and len(fast._moved) == 3
+
+    def test_what_the_program_maps_lies_where_it_always_does(self, traced, deadline):
+        tracer, _ = traced(True)
+        tracer.subject.finish(deadline)
+        plain, _ = traced(False)
+        plain.subject.finish(deadline)
+        assert tracer.subject.outputs() == plain.subject.outputs()
+        command = tracer.subject.command
+        natural = launch(command, False, deadline)
+        try:
+            natural.finish(deadline)
+            assert natural.outputs() == plain.subject.outputs()
+        finally:
+            natural.kill()
+
+    def test_all_places_near_the_library_are_taken(self, traced, monkeypatch, deadline):
+        """Then breakpoints do it."""
+        monkeypatch.setattr("pytest_causechain.process.tracer.PLACES_TRIED", 0)
+        tracer, _ = traced(True)
+        assert len(tracer._breakpoints) == 3
+        assert len(events(tracer)) == 3001
 
 
 class TestThreads:
@@ -505,7 +591,7 @@ class TestThreads:
     @pytest.mark.parametrize("name", ["first", "tiny", "twice"])
     def test_stops_before_a_visit_of_the_first(self, program, start, describe, symbol, deadline, name, visit):
         subject = start(program, "3", "30000")
-        tracer = Tracer(subject, program.path, [watch(describe(program), name)], ())
+        tracer = Tracer(subject, [watch(describe(program), name)], ())
         tracer.stop_before(visit, deadline)
         registers = subject.registers()
         assert registers.rip == subject.base + next(f.address for f in describe(program).functions if f.name == name)

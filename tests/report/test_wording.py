@@ -13,6 +13,7 @@ from pytest_causechain.report.wording import (
     describe_change,
     describe_command,
     describe_lines,
+    end_sentence,
     name_test,
     printable,
     quote_argument,
@@ -107,3 +108,11 @@ def test_long_values_that_differ_look_different(common: str, one: str, other: st
 def test_lines_are_joined_to_ranges() -> None:
     assert describe_lines([("a.c", 3), ("a.c", 2), ("b.c", 4), ("a.c", 7), ("a.c", 2)]) == "a.c:2-3, a.c:7 and b.c:4"
     assert describe_lines([("a.c", 3)]) == "a.c:3"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("it fails", "it fails."), ("it fails.", "it fails."), ("it contains 'a...", "it contains 'a...")],
+)
+def test_a_sentence_ends_once(text: str, sentence: str) -> None:
+    assert end_sentence(text) == sentence
