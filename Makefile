@@ -1,4 +1,4 @@
-# make demo    the cause-effect chains of the programs in fixtures_c
+# make demo    the cause-effect chains of three programs in fixtures_c
 # make test    all tests
 # make check   linter, formatter, type checker
 # make bench   benchmarks
@@ -11,6 +11,7 @@ PYTHON ?= python3
 VENV ?= .venv
 INSTALLED := $(VENV)/.installed
 RUN := $(VENV)/bin/python -m
+DEMO ?= sample jukebox tidy
 PIP_INSTALL := $(RUN) pip install --quiet --disable-pip-version-check
 
 SHELL := /bin/sh
@@ -21,7 +22,7 @@ SHELL := /bin/sh
 
 # Failing tests (status 1) are what the demo is about; any other status is an error of pytest itself.
 demo: setup
-	$(RUN) pytest --cause-chain fixtures_c || [ $$? -eq 1 ]
+	$(RUN) pytest --cause-chain $(DEMO:%=fixtures_c/%) || [ $$? -eq 1 ]
 
 test: setup
 	$(RUN) pytest -n 2

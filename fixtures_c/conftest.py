@@ -1,4 +1,4 @@
-"""Compiles the program a test is about: all C files of the test's directory, with debug information."""
+"""Compiles the program a test is about: all C or C++ files of the test's directory, with debug information."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 def build_program(directory: Path) -> Path:
     """The program in build/, named like its directory; compiled only when a source is newer."""
     program = directory / "build" / directory.name
-    sources = sorted(directory.glob("*.[ch]"))
+    sources = sorted([*directory.glob("*.[ch]"), *directory.glob("*.[ch]pp")])
     if program.exists() and all(source.stat().st_mtime <= program.stat().st_mtime for source in sources):
         return program
     program.parent.mkdir(exist_ok=True)
@@ -21,11 +21,17 @@ def build_program(directory: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=program.parent) as workplace:
         unfinished = Path(workplace) / program.name
         # Relative names, from the sources' own directory, so that debuggers show "sample.c".
-        units = [source.name for source in sources if source.suffix == ".c"]
+        units = [source.name for source in sources if source.suffix in (".c", ".cpp")]
         options = ["-g", "-O0", "-Wall", "-Wextra"]
-        subprocess.run([os.environ.get("CC", "cc"), *options, "-o", unfinished, *units], cwd=directory, check=True)
+        subprocess.run([*choose_compiler(units), *options, "-o", unfinished, *units], cwd=directory, check=True)
         unfinished.replace(program)
     return program
+
+
+def choose_compiler(units: list[str]) -> list[str]:
+    if any(unit.endswith(".cpp") for unit in units):
+        return [os.environ.get("CXX", "c++"), "-std=c++17"]
+    return [os.environ.get("CC", "cc")]
 
 
 @pytest.fixture(scope="module")

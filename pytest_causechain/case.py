@@ -106,7 +106,8 @@ class Case:
                     hearing = Hearing(replay, end)
                     hearing.check_failure(self.test)
                     ask = partial(hearing.ask, self.test)
-                    find_repairs(self.command, passing, failing, ask, end, self.progress, self._findings)
+                    known = (self._findings, self.settings.libraries, self.settings.cache)
+                    find_repairs(self.command, passing, failing, ask, end, self.progress, *known)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
             self.seconds = time.monotonic() - begin

@@ -96,7 +96,7 @@ class _Diagnosis:
     """The steps in order, keeping what each found so that a chain can be made at any time."""
 
     def __init__(self, pair: Pair, learn_oracle: LearnOracle, settings: Settings, progress: Progress) -> None:
-        self.pair, self.learn_oracle, self.progress = pair, learn_oracle, progress
+        self.pair, self.learn_oracle, self.settings, self.progress = pair, learn_oracle, settings, progress
         self.begin = time.monotonic()
         self.deadline = self.begin + settings.timeout_seconds
         self.trace_seconds = 0.0
@@ -109,7 +109,10 @@ class _Diagnosis:
 
     def run(self) -> None:
         self.progress("preparing the laboratory")
-        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline, repair=self.pair.alteration) as lab:
+        pair, libraries, cache = self.pair, self.settings.libraries, self.settings.cache
+        with RemoteLab(
+            pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration
+        ) as lab:
             self.lab = lab
             oracle = self.repeat_runs(lab)
             self.progress("tracing both runs")
@@ -119,9 +122,9 @@ class _Diagnosis:
             stdin: dict[Side, bytes] = {"passing": self.pair.passing.stdin, "failing": self.pair.failing.stdin}
             self.inquiry = Inquiry(lab, self.timeline, oracle, stdin, self.progress)
             self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
-            self.search.add(self.timeline.calls)
+            self.search.add(self.timeline.calls())
             self.find_transitions(self.inquiry, self.search)
-            self.open_windows(self.timeline, self.search)
+            self.refine(self.timeline, self.search)
             self.find_transitions(self.inquiry, self.search)
             self.verify_links(self.inquiry, self.search)
 
@@ -193,24 +196,34 @@ class _Diagnosis:
             if inquiry.leads_to(earlier, later):
                 self.unshown.discard(later[0])
 
-    def open_windows(self, timeline: Timeline, search: TransitionSearch[Moment, Isolated]) -> None:
-        """Statements where calls are too coarse: behind the last known call, and inside each transition.
+    def refine(self, timeline: Timeline, search: TransitionSearch[Moment, Isolated]) -> None:
+        """Finer moments where the cause moves, until there are none.
 
         The latest first: should time run out, it is the reading of the input that stays coarse."""
-        calls = [m for m in timeline.calls if m in search.known] or list(timeline.calls[:1])
-        windows: list[tuple[Moment, Moment | None]] = [(calls[-1], None)] if calls else []
-        windows += [(t.before, t.after) for t in reversed(search.transitions())]
-        for before, after in windows:
-            self.progress(f"tracing the statements of {before.position.function}()")
-            begin = time.monotonic()
-            search.add(timeline.window(before, after).moments)
-            self.trace_seconds += time.monotonic() - begin
-            search.run()
+        if not search.known:
+            for call in timeline.calls()[:1]:
+                self.look_closer(search, call, timeline.statements(call))
+        opened: set[tuple[Moment, Moment | None]] = set()
+        while gap := next((gap for gap in gaps(search) if gap not in opened), None):
+            if not self.look_closer(search, gap[0], timeline.calls(*gap)):
+                opened.add(gap)
+                self.look_closer(search, gap[0], timeline.statements(*gap))
+
+    def look_closer(
+        self, search: TransitionSearch[Moment, Isolated], moment: Moment, finer: tuple[Moment, ...]
+    ) -> bool:
+        """False when these moments are known already."""
+        self.progress(f"looking closer at {moment.position.function}()")
+        is_new = search.add(finer)
+        search.run()
+        return is_new
 
     def chain(self, reason: str | None = None) -> Chain:
         """What is known by now."""
         if reason is None and self.timeline is not None and self.timeline.is_cut:
             reason = "the runs make more calls than can be looked at; give the failing test a smaller input."
+        if reason is None and self.lab is not None and self.lab.notes:
+            reason = " ".join(self.lab.notes)
         known = replace(self.known, reason=reason, statistics=self.statistics())
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
@@ -262,3 +275,13 @@ class _Diagnosis:
             seconds=seconds,
             lab=self.lab.name if self.lab else "",
         )
+
+
+def gaps(search: TransitionSearch[Moment, Isolated]) -> list[tuple[Moment, Moment | None]]:
+    """Behind the last known moment, up to the next one that was tried, and inside each transition."""
+    if not search.known:
+        return []
+    last = max(search.known, key=lambda moment: moment.time)
+    beyond = [moment for moment in search.refused if moment.time > last.time]
+    end = min(beyond, key=lambda moment: moment.time, default=None)
+    return [(last, end), *((t.before, t.after) for t in reversed(search.transitions()))]

@@ -117,15 +117,12 @@ class SessionDiagnosis:
 
     def _recall(self) -> None:
         """Passing tests of earlier sessions are candidates too, those of this one first."""
-        cache = getattr(self._config, "cache", None)
-        if cache is None or not self._recordings:
+        directory = self._cache_directory()
+        if directory is None or not self._recordings:
             return
         from pytest_causechain.recording.store import RecordingStore
 
-        try:
-            store = RecordingStore(cache.mkdir("causechain"))
-        except OSError:
-            return  # pytest itself warns of a cache directory that cannot be written
+        store = RecordingStore(directory)
         store.save(list(self._recordings.values()))
         builds = {run.command.program.build_id for f in self._failures.values() for run in runs_of(f)}
         for build in sorted(builds):
@@ -133,6 +130,13 @@ class SessionDiagnosis:
                 if recording.test not in self._recordings:
                     self._recordings[recording.test] = recording
                     self._recalled.add(recording.test)
+
+    def _cache_directory(self) -> Path | None:
+        cache = getattr(self._config, "cache", None)
+        try:
+            return None if cache is None else Path(cache.mkdir("causechain"))
+        except OSError:
+            return None  # pytest itself warns of a cache directory that cannot be written
 
     def _keep(self) -> None:
         if not self._chains:
@@ -179,8 +183,9 @@ class SessionDiagnosis:
         if test not in self._cases:
             recording, run = self._choose_run(failure)
             neighbours, absence = self._choose_neighbours(failure, recording, run)
+            settings = replace(self._settings, cache=self._cache_directory())
             self._cases[test] = Case(
-                recording, run, neighbours, absence, self._recalled, self._settings, self._replay, self._progress
+                recording, run, neighbours, absence, self._recalled, settings, self._replay, self._progress
             )
         return self._cases[test]
 

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`timeout_seconds` is for each failing test, `most_tests` how many of them are diagnosed."""
+    """`timeout_seconds` is for each failing test, `most_tests` how many of them are diagnosed. `libraries` are
+    patterns for shared libraries that count as the program's own code; `cache` is a directory for what should be known
+    again in later sessions."""
 
     timeout_seconds: float = 60.0
     most_tests: int = 10
     directory: Path = Path(".causechain")
     neighbour: str | None = None
+    libraries: tuple[str, ...] = ()
+    cache: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,13 @@ def add_options(parser: pytest.Parser) -> None:
             f"--cause-chain-{option.name}", type=option.kind, metavar=option.metavar, default=None, help=option.help
         )
         parser.addini(f"cause_chain_{option.name}", f"same as --cause-chain-{option.name}", default=None)
+    parser.addini(
+        "cause_chain_libraries",
+        "shared libraries, built with -g, that --cause-chain looks into as into the program itself: file names such as "
+        "libfoo.so, with wildcards, or paths from rootdir",
+        type="args",
+        default=[],
+    )
 
 
 def is_wanted(config: pytest.Config) -> bool:
@@ -77,7 +88,19 @@ def read_settings(config: pytest.Config) -> Settings:
         most_tests=DEFAULTS.most_tests if values["max"] is None else values["max"],
         directory=config.rootpath / (values["dir"] or DEFAULTS.directory),
         neighbour=values["neighbour"],
+        libraries=_read_libraries(config),
     )
+
+
+def _read_libraries(config: pytest.Config) -> tuple[str, ...]:
+    """A path holds wherever the engine runs; a file name stays one."""
+    import pytest
+
+    try:
+        patterns = config.getini("cause_chain_libraries")
+    except (ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
+        raise pytest.UsageError(f"cause_chain_libraries must be a list of file names ({error}).") from None
+    return tuple(str(config.rootpath / pattern) if "/" in pattern else pattern for pattern in patterns)
 
 
 def _read(config: pytest.Config, option: _Option) -> Any:

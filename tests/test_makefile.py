@@ -66,7 +66,12 @@ class TestDemo:
     def test_failing_tests_are_fine(self, machine, status):
         machine.add_command(".venv/bin/python", f'case "$*" in *pytest*) exit {status} ;; esac')
         assert machine.make("demo").returncode == 0
-        assert "-m pytest --cause-chain fixtures_c" in machine.calls("python")
+        programs = "fixtures_c/sample fixtures_c/jukebox fixtures_c/tidy"
+        assert f"-m pytest --cause-chain {programs}" in machine.calls("python")
+
+    def test_of_other_programs(self, machine):
+        machine.make("demo", "DEMO=ledger fill")
+        assert "-m pytest --cause-chain fixtures_c/ledger fixtures_c/fill" in machine.calls("python")
 
     @pytest.mark.parametrize("status", [2, 3, 4, 5])
     def test_errors_of_pytest_are_not(self, machine, status):

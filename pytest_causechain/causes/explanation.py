@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 
 from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.model.chain import Breakpoint, Cause, Failure, Link, Place, Rule, Suspect, Transition, When
 from pytest_causechain.model.moment import Moment, Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.moments.timeline import Timeline
+from pytest_causechain.search.cts import Transition as Step
 from pytest_causechain.search.cts import TransitionSearch
 
 # As much of an output as fits on a line of the report.
@@ -31,10 +33,10 @@ class Explanation:
         whether the variables of a cause differed in the same way at an earlier moment already."""
         self._program, self._timeline, self._search = program, timeline, search
         self._unshown, self._was_so = unshown, was_so
-        self._before = {t.after: t.before for t in search.transitions()}
+        self._transitions = told_transitions(search)
+        self._before = {t.after: t.before for t in self._transitions}
 
     def links(self) -> tuple[Link, ...]:
-        """A value handed on under its name, as an argument, is no news to a reader: one link."""
         return tuple(self._link(moment, cause) for moment, cause in told_links(self._search))
 
     def _link(self, moment: Moment, cause: Isolated) -> Link:
@@ -69,7 +71,8 @@ class Explanation:
     def _breakpoint(self, stop: Stop) -> Breakpoint:
         function = self._program.function_at(stop.address)
         assert function is not None  # stops are made at the program's own statements
-        return Breakpoint(function.name, function.file, stop.address - function.address, stop.visit)
+        offset, library = stop.address - function.address, self._program.library_of(stop.address)
+        return Breakpoint(function.name, function.file, offset, stop.visit, library)
 
     def _only_statement(self, before: Moment, after: Moment) -> Place | None:
         """The one statement that both runs completed between two moments, and nothing else: the one executed,
@@ -89,15 +92,11 @@ class Explanation:
         return Place(position.file, position.line, position.function)
 
     def transitions(self) -> tuple[Transition, ...]:
-        return tuple(
-            self._transition(t.before, t.after)
-            for t in self._search.transitions()
-            if not self._is_same_to_reader(t.before, t.after)
-        )
+        return tuple(self._transition(t.before, t.after) for t in self._transitions if self._is_news(t.before, t.after))
 
-    def _is_same_to_reader(self, before: Moment, after: Moment) -> bool:
+    def _is_news(self, before: Moment, after: Moment) -> bool:
         known = self._search.known
-        return same_to_reader(make_causes(known[before]), make_causes(known[after]))
+        return is_news(known[before], known[after], (before, after) not in self._search.unproven())
 
     def _transition(self, before: Moment, after: Moment) -> Transition:
         here = self._only_statement(before, after)
@@ -129,8 +128,8 @@ class Explanation:
         known = self._search.known
         ordered = [
             t
-            for t in reversed(self._search.transitions())
-            if not self._is_same_to_reader(t.before, t.after) and not self._was_so(t.before, known[t.after])
+            for t in reversed(self._transitions)
+            if self._is_news(t.before, t.after) and not self._was_so(t.before, known[t.after])
         ]
         ordered.sort(key=lambda t: hands_on(known[t.before], known[t.after]))
         suspects: list[Suspect] = []
@@ -152,13 +151,43 @@ def statements(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if not event.return_address]
 
 
+def is_returned(cause: Isolated) -> bool:
+    """Whether all there is of a cause is on its way from one variable, in a function that ends, to another."""
+    return all(delta.name == RETURN_VALUE for delta in cause.deltas)
+
+
+def told_transitions(search: TransitionSearch[Moment, Isolated]) -> list[Step[Moment]]:
+    """A value on its way out of a function is no news: two transitions are one."""
+    told: list[Step[Moment]] = []
+    for transition in search.transitions():
+        if told and is_returned(search.known[told[-1].after]):
+            transition = Step(told.pop().before, transition.after)
+        told.append(transition)
+    # What main returns at last, the failure tells.
+    return told[:-1] if told and is_returned(search.known[told[-1].after]) else told
+
+
 def told_links(search: TransitionSearch[Moment, Isolated]) -> list[tuple[Moment, Isolated]]:
-    """A value handed on under its own name, as an argument, is no news to a reader: one link."""
+    """No news to a reader: a value handed on under its own name, as an argument, or returned; and a cause that has
+    come to take another variable with it, which follows from it."""
     told: list[tuple[Moment, Isolated]] = []
-    for moment, cause in search.links():
-        if not told or not same_to_reader(make_causes(told[-1][1]), make_causes(cause)):
+    links = search.links()
+    unproven = {after for _, after in search.unproven()}
+    for moment, cause in [link for link in links if not is_returned(link[1])] or links:
+        if not told or is_news(told[-1][1], cause, follows=moment not in unproven):
             told.append((moment, cause))
     return told
+
+
+def is_news(before: Isolated, after: Isolated, follows: bool) -> bool:
+    """`follows`: the earlier cause leads to the later one."""
+    one, other = make_causes(before), make_causes(after)
+    return not (same_to_reader(one, other) or (follows and len(one) < len(other) and is_part(one, other)))
+
+
+def is_part(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
+    wide = [(c.variable, c.failing) for c in other]
+    return all((c.variable, c.failing) in wide for c in one)
 
 
 def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:

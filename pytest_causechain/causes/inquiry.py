@@ -11,16 +11,18 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
 from pytest_causechain.model.chain import Place, Tally
 from pytest_causechain.model.moment import Moment
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
-from pytest_causechain.search.cache import Outcomes
-from pytest_causechain.search.dd import isolate_difference
+from pytest_causechain.search.dd import Isolation, isolate
+from pytest_causechain.search.outcomes import Outcomes
+from pytest_causechain.search.units import group_deltas, restrict
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
+from pytest_causechain.states.recurrence import have_failing_values
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
 Configuration = frozenset[int]
@@ -53,12 +55,22 @@ class Comparable:
 
     A configuration is a set of numbers of deltas."""
 
-    def __init__(self, moment: Moment, comparison: Comparison, experiment: Callable[[Transfer], Outcome]) -> None:
+    def __init__(
+        self,
+        moment: Moment,
+        comparison: Comparison,
+        experiments: Callable[[list[Transfer]], list[Observation]],
+        judge: Callable[[Observation], Outcome],
+        width: int,
+    ) -> None:
         self.moment = moment
         self.comparison = comparison
         self.deltas = comparison.deltas
+        self.units = group_deltas(range(len(self.deltas)), lambda number: self.deltas[number].group)
         self.everything: Configuration = frozenset(range(len(self.deltas)))
-        self.outcomes = Outcomes[Configuration](lambda configuration: experiment(self.transfer(configuration)))
+        self.outcomes = Outcomes[Configuration](
+            lambda configurations: experiments([self.transfer(c) for c in configurations]), judge, width
+        )
 
     def transfer(self, configuration: Iterable[int]) -> Transfer:
         return transfer_to_passing_run(self.comparison, [self.deltas[i] for i in sorted(configuration)])
@@ -77,7 +89,7 @@ class Inquiry:
         self._progress = progress
         self._comparable: dict[Moment, Comparable] = {}
         self._layouts = Layouts(lab.program.types)
-        self._extra = Outcomes[tuple[Moment, Transfer]](self._undo)
+        self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
         self.capture_seconds = 0.0
         self.experiment_seconds = 0.0
@@ -115,23 +127,22 @@ class Inquiry:
             numbers = comparable.numbers(hint.keys)
             present = {comparable.deltas[i].key for i in numbers}
             if present == hint.keys and comparable.outcomes(numbers) is Outcome.FAIL:
-                isolation = isolate_difference(sorted(numbers), comparable.outcomes)
-                return self._confirm(comparable, isolation.difference, before)
-        isolation = isolate_difference(range(len(comparable.deltas)), comparable.outcomes)
-        return self._confirm(comparable, isolation.difference, before)
+                units = restrict(comparable.units, numbers)
+                return self._confirm(comparable, isolate(units, comparable.outcomes), before)
+        return self._confirm(comparable, isolate(comparable.units, comparable.outcomes), before)
 
     def isolate_for(self, moment: Moment, later: tuple[Moment, Isolated]) -> Isolated | None:
         comparable = self._compare(moment)
         if comparable is None:
             return None
         before = comparable.outcomes.tally
-        outcomes = Outcomes[Configuration](lambda c: self._lead(comparable, c, later))
+        outcomes = Outcomes[Configuration](lambda tried: [self._lead(comparable, c, later) for c in tried])
         if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.everything) is not Outcome.FAIL:
             return None
-        isolation = isolate_difference(range(len(comparable.deltas)), outcomes)
-        if comparable.outcomes(frozenset(isolation.difference)) is not Outcome.FAIL:
+        isolation = isolate(comparable.units, outcomes)
+        if comparable.outcomes(isolation.cause) is not Outcome.FAIL:
             return None
-        return self._confirm(comparable, isolation.difference, before)
+        return self._confirm(comparable, isolation, before)
 
     def causes(self, earlier: tuple[Moment, Isolated], later: tuple[Moment, Isolated]) -> bool:
         if self.variables(earlier[1]) == self.variables(later[1]):
@@ -154,8 +165,7 @@ class Inquiry:
 
         What the run reads later from its input is not looked at: an input cause is there from the start."""
         moment, cause = later
-        keys = frozenset(delta.key for delta in cause.deltas if delta.edit is None)
-        if not keys:
+        if all(delta.slot is None for delta in cause.deltas):
             return Outcome.FAIL if configuration else Outcome.PASS
         route = self._timeline.route(comparable.moment, moment)
         if route is None:
@@ -164,11 +174,8 @@ class Inquiry:
         failing = self._comparable[moment].comparison.matching.failing
         if visit is None or [f.function for f in visit.frames] != [f.function for f in failing.visit.frames]:
             return Outcome.UNRESOLVED
-        there = match_states(self._graph(visit), failing)
-        if any(delta.slot is not None and delta.slot.failing not in there.mates for delta in cause.deltas):
-            return Outcome.PASS  # what the cause is about is not there at all
-        differing = {delta.key for delta in compare_states(there, b"", b"").deltas}
-        return Outcome.PASS if keys & differing else Outcome.FAIL
+        appears = have_failing_values(self._graph(visit), failing, cause.deltas)
+        return Outcome.FAIL if appears else Outcome.PASS
 
     def _check(self, comparable: Comparable) -> bool:
         """The self-check: no delta must PASS, all must FAIL."""
@@ -178,10 +185,10 @@ class Inquiry:
             and comparable.outcomes(comparable.everything) is Outcome.FAIL
         )
 
-    def _confirm(self, comparable: Comparable, difference: tuple[int, ...], before: Tally) -> Isolated:
-        deltas = tuple(comparable.deltas[i] for i in difference)
+    def _confirm(self, comparable: Comparable, isolation: Isolation[int], before: Tally) -> Isolated:
+        deltas = tuple(comparable.deltas[i] for i in sorted(isolation.cause))
         confirmed: Literal["both", "passing", "context"] = "context"
-        if comparable.outcomes(frozenset(difference)) is Outcome.FAIL:
+        if isolation.is_alone:
             confirmed = "passing"
             undo = transfer_to_failing_run(comparable.comparison, deltas)
             if self._extra((comparable.moment, undo)) is Outcome.PASS:
@@ -190,15 +197,16 @@ class Inquiry:
         stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in frames)
         return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
 
-    def _undo(self, undo: tuple[Moment, Transfer]) -> Outcome:
-        return self._judge("failing", undo[0], undo[1])
+    def _undo(self, moment: Moment, transfer: Transfer) -> Outcome:
+        return self._oracle.judge(self._observe("failing", moment, [transfer])[0])
 
-    def _judge(self, side: Side, moment: Moment, transfer: Transfer) -> Outcome:
+    def _observe(self, side: Side, moment: Moment, transfers: list[Transfer]) -> list[Observation]:
         begin = time.monotonic()
-        observation = self._lab.experiment(side, moment.passing if side == "passing" else moment.failing, transfer)
+        stops = moment.passing if side == "passing" else moment.failing
+        observations = self._lab.experiments(side, stops, transfers)
         self.experiment_seconds += time.monotonic() - begin
         self._progress(f"experiment {self.tally.total + 1}, at {moment.position.function}()")
-        return self._oracle.judge(observation)
+        return observations
 
     def _compare(self, moment: Moment) -> Comparable | None:
         """None when the moment is not reached again, or the calls on the stack differ."""
@@ -216,7 +224,11 @@ class Inquiry:
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
             self.most_deltas = max(self.most_deltas, len(comparison.deltas))
             self._comparable[moment] = Comparable(
-                moment, comparison, lambda transfer: self._judge("passing", moment, transfer)
+                moment,
+                comparison,
+                lambda transfers: self._observe("passing", moment, transfers),
+                self._oracle.judge,
+                self._lab.width,
             )
         return self._comparable[moment]
 

@@ -22,7 +22,6 @@ from agent_symbols import (
     describe,
     describe_frames,
     describe_layouts,
-    describe_signatures,
 )
 
 # Stopped at, to see where: all others go straight to the program.
@@ -31,13 +30,39 @@ CRASHES = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS"}
 HALT = "SIGSTOP"
 # What a state may weigh; a larger one is cut off here and the self-check tells.
 MEMORY_LIMIT = 256 << 20
+# No program fills such a mapping; sanitizers reserve them for their own books.
+ANONYMOUS_LIMIT = 64 << 20
 # A leaf function may keep variables below its stack pointer.
 RED_ZONE = 128
 # An altered program may ask for anything: these keep it from harming the machine.
 LIMITS = {resource.RLIMIT_FSIZE: 64 << 20, resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_CORE: 0}
 WORD = struct.Struct("<Q")
+AT_ENTRY = 9
+# Only its executions count: which thread comes first to a place is a matter of chance.
+FIRST_THREAD = 1
 # A bit of /proc/PID/personality: ADDR_NO_RANDOMIZE.
 NO_RANDOMIZATION = 0x0040000
+
+
+LOADED = {}
+
+
+def load_libraries(libraries):
+    """Read the symbols of libraries ([path, base]), once; gdb itself would read them anew in each process."""
+    wanted = dict(libraries)
+    for path, base in list(LOADED.items()):
+        if wanted.get(path) != base:
+            gdb.execute("remove-symbol-file " + quote(path), to_string=True)
+            del LOADED[path]
+    for path, base in wanted.items():
+        if path not in LOADED:
+            gdb.execute(f"add-symbol-file {quote(path)} -o {base:#x}", to_string=True)
+            LOADED[path] = base
+
+
+def quote(path):
+    """As an argument of a gdb command."""
+    return re.sub(r"([^\w/.-])", r"\\\1", path)
 
 
 def mappings(pid):
@@ -51,14 +76,14 @@ def mappings(pid):
 class Trace:
     """Counts executions of instructions without stopping there: one record (index, rsp, return address) each."""
 
-    def __init__(self, step, base):
+    def __init__(self, step):
         self.events = []
         self.limit = step["limit"]
         self.until = step.get("until")
         self.left = self.until[1] if self.until else 0
         entries = set(step["entries"])
         self.probes = [
-            Probe(self, index, base + address, address in entries, self.until and self.until[0] == address)
+            Probe(self, index, address, address in entries, self.until and self.until[0] == address)
             for index, address in enumerate(step["addresses"])
         ]
 
@@ -72,6 +97,7 @@ class Probe(gdb.Breakpoint):
 
     def __init__(self, trace, index, address, is_entry, is_until):
         super().__init__(f"*{address:#x}", internal=True)
+        self.thread = FIRST_THREAD
         self.trace, self.index, self.is_entry, self.is_until = trace, index, is_entry, is_until
 
     def stop(self):
@@ -102,7 +128,8 @@ class Run:
         self.signal, self.backtrace, self.ended = None, [], None
         program = request["program"]
         if gdb.current_progspace().filename != program:  # the last run became another program by an exec
-            gdb.execute("file " + re.sub(r"([^\w/.-])", r"\\\1", program), to_string=True)
+            gdb.execute("file " + quote(program), to_string=True)
+        load_libraries(request["libraries"])
         os.environ["SHELL"] = request["launcher"]
         gdb.execute("starti", to_string=True)
         self.pid = gdb.selected_inferior().pid
@@ -110,9 +137,6 @@ class Run:
         if not fixed_addresses(self.pid):
             gdb.execute("kill", to_string=True)
             raise AddressesVary
-        self.base = 0
-        if request["relocated"]:
-            self.base = next((m[0] for m in mappings(self.pid) if m[4] == program and m[3] == 0), 0)
 
     def limit(self):
         """Hard limits too: a program may raise its soft ones."""
@@ -156,17 +180,28 @@ class Run:
         else:
             self.ended = {"ending": "exit", "code": code if code is not None else 0, "backtrace": []}
 
+    def reach_entry(self):
+        """The program's own first instruction: all libraries are in their places by then."""
+        entry = entry_point(self.pid)
+        if gdb.newest_frame().pc() != entry:  # as it is in a static program
+            self.reach({"stops": [[entry, 1]]})
+
+    def mappings(self, step):
+        with open(step["output"], "w") as file:
+            json.dump(list(mappings(self.pid)), file)
+
     def reach(self, step):
         for address, visit in step["stops"]:
-            point = gdb.Breakpoint(f"*{self.base + address:#x}", internal=True)
+            point = gdb.Breakpoint(f"*{address:#x}", internal=True)
             point.ignore_count = visit - 1
+            point.thread = FIRST_THREAD
             try:
                 self.resume()
             finally:
                 point.delete()
 
     def trace(self, step):
-        trace = Trace(step, self.base)
+        trace = Trace(step)
         try:
             self.resume()
             complete = bool(trace.until) and trace.left == 0
@@ -176,7 +211,7 @@ class Run:
         finally:
             trace.delete()
             with open(step["output"], "w") as file:
-                json.dump({"events": trace.events, "complete": complete, "base": self.base}, file)
+                json.dump({"events": trace.events, "complete": complete}, file)
 
     def transfer(self, step):
         inferior = gdb.selected_inferior()
@@ -189,9 +224,14 @@ class Run:
             inferior.write_memory(address, bytes.fromhex(allocation["data"]))
         for address, data in step["writes"]:
             inferior.write_memory(address, bytes.fromhex(data))
+        for name, place, data in step["registers"]:
+            write_register(name, place, bytes.fromhex(data))
         for holder, at, block, offset in step["references"]:
-            place = at if holder is None else blocks[holder] + at
-            inferior.write_memory(place, WORD.pack(blocks[block] + offset))
+            value = WORD.pack(blocks[block] + offset)
+            if isinstance(at, str):
+                write_register(at, 0, value)
+            else:
+                inferior.write_memory(at if holder is None else blocks[holder] + at, value)
         if step["stdin"] is not None:
             self.replace_stdin(bytes.fromhex(step["stdin"]))
 
@@ -229,10 +269,13 @@ class Run:
         return int(gdb.parse_and_eval(f"((unsigned long (*)(unsigned long)) {address:#x})({argument})"))
 
     def visit(self, step):
-        frames = describe_frames(self.base)
+        frames = describe_frames()
         regions = self.save_memory(step["memory"], frames[0]["sp"])
-        answer = {"base": self.base, "frames": frames, "regions": regions, "stdin": self.stdin_state()}
+        answer = {"frames": frames, "regions": regions, "stdin": self.stdin_state()}
         answer["arguments"] = argument_block(self.pid)
+        answer["registers"] = {name: read_register(name) for name in step["registers"]}
+        answer["mappings"] = [[start, end, name] for start, end, _, _, name in mappings(self.pid)]
+        answer["thread_pointer"] = read_register("fs_base")
         answer["types"] = TYPES.rows[step["types_known"] :]
         with open(step["output"], "w") as file:
             json.dump(answer, file)
@@ -254,8 +297,10 @@ class Run:
         saved, position = [], 0
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory, open(path, "wb") as output:
             for start, end, permissions, _, name in mappings(self.pid):
-                own = name == self.request["program"]
+                own = name in self.request["own"]
                 if "r" not in permissions or not (own or name in ("", "[heap]", "[stack]")):
+                    continue
+                if not name and end - start > ANONYMOUS_LIMIT:
                     continue
                 if name == "[stack]":
                     start = max(start, (sp - RED_ZONE) & ~4095)
@@ -316,6 +361,17 @@ def fixed_addresses(pid):
         return bool(int(file.read(), 16) & NO_RANDOMIZATION)
 
 
+def read_register(name):
+    return int(gdb.newest_frame().read_register(name)) & (1 << 64) - 1
+
+
+def write_register(name, place, data):
+    merged = bytearray(WORD.pack(read_register(name)))
+    merged[place : place + len(data)] = data
+    gdb.newest_frame().select()
+    gdb.execute(f"set ${name} = {WORD.unpack(merged)[0]:#x}", to_string=True)
+
+
 def stdin_address():
     try:
         return function_address("_IO_2_1_stdin_")
@@ -331,7 +387,19 @@ def argument_block(pid):
     return {"start": start, "end": end, "environment_start": env_start, "environment_end": env_end}
 
 
-STEPS = {"reach": Run.reach, "trace": Run.trace, "transfer": Run.transfer, "visit": Run.visit, "finish": Run.finish}
+def entry_point(pid):
+    with open(f"/proc/{pid}/auxv", "rb") as file:
+        return dict(struct.iter_unpack("<QQ", file.read()))[AT_ENTRY]
+
+
+STEPS = {
+    "reach": Run.reach,
+    "trace": Run.trace,
+    "transfer": Run.transfer,
+    "visit": Run.visit,
+    "mappings": Run.mappings,
+    "finish": Run.finish,
+}
 
 
 def run(request):
@@ -339,6 +407,7 @@ def run(request):
         gdb.execute("kill", to_string=True)
     current, done = Run(request), 0
     try:
+        current.reach_entry()
         for step in request["steps"]:
             STEPS[step["do"]](current, step)
             done += 1
@@ -352,18 +421,26 @@ def run(request):
 
 def look(request):
     """Frames and variables of a process that somebody else started and stopped; it does not survive this."""
+    load_libraries(request["libraries"])
     gdb.execute(f"attach {request['pid']}", to_string=True)
     try:
+        next(t for t in gdb.selected_inferior().threads() if t.ptid[1] == request["thread"]).switch()
         if request["backtrace"]:
             return {"backtrace": backtrace()}
-        answer = {"frames": describe_frames(request["base"])}
-        answer["layouts"] = describe_layouts(request["base"], request["wanted"])
+        answer = {"frames": describe_frames(), "layouts": describe_layouts(request["wanted"])}
         return dict(answer, types=TYPES.rows[request["types_known"] :])
     finally:
         gdb.execute("kill", to_string=True)
 
 
-JOBS = {"describe": describe, "signatures": describe_signatures, "run": run, "look": look}
+def prepare(request):
+    """Go on with the types of an earlier gdb, and read the libraries' symbols."""
+    TYPES.recall(request["types"])
+    load_libraries(request["libraries"])
+    return {}
+
+
+JOBS = {"prepare": prepare, "describe": describe, "run": run, "look": look}
 LAST_STOP, LAST_EXIT = [None], [None]
 
 

@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 """What gdb knows of a program: types, functions, statements, variables, frames. A part of the agent."""
 
+import hashlib
 import re
 
 import gdb
@@ -16,16 +17,24 @@ SCALARS = {
     gdb.TYPE_CODE_VOID: "void",
     gdb.TYPE_CODE_FUNC: "function",
 }
+# Two of a million types get one key once in 37 million programs.
+KEY_BYTES = 8
 # An endless recursion has millions of frames; the innermost and a few more tell enough.
 BACKTRACE_LIMIT = 64
 
 
 class TypeTable:
-    """Numbers types for the life of this gdb; a row may refer to other rows, also to itself."""
+    """Numbers types for the life of this gdb; a row may refer to other rows, also to itself.
+
+    Its `key` makes it out again in a later gdb, which goes on where this one ended."""
 
     def __init__(self):
         self.rows = []
         self.numbers = {}
+
+    def recall(self, rows):
+        self.rows = rows
+        self.numbers = {row["key"]: number for number, row in enumerate(rows)}
 
     def key(self, kind):
         """gdb.Type has no identity, and two files may define different structs of one name."""
@@ -41,11 +50,12 @@ class TypeTable:
     def number(self, kind):
         name = str(kind)
         kind = complete(basic(kind))
-        key = self.key(kind)
+        text = repr(self.key(kind)).encode("utf-8", "surrogateescape")
+        key = hashlib.blake2b(text, digest_size=KEY_BYTES).hexdigest()
         if key not in self.numbers:
             self.numbers[key] = len(self.rows)
             sized = kind.code not in (gdb.TYPE_CODE_FUNC, gdb.TYPE_CODE_VOID)
-            row = {"name": name, "size": kind.sizeof if sized else 0}
+            row = {"name": name, "size": kind.sizeof if sized else 0, "key": key}
             self.rows.append(row)  # before its members are looked at: types are recursive
             self.describe(kind, row)
         return self.numbers[key]
@@ -63,6 +73,8 @@ class TypeTable:
         elif kind.code == gdb.TYPE_CODE_ARRAY:
             low, high = kind.range()
             row.update(kind="array", target=self.number(kind.target()), count=max(0, high - low + 1))
+        elif kind.code == gdb.TYPE_CODE_COMPLEX:
+            row.update(kind="complex", target=self.number(kind.target()))
         else:
             row["kind"] = SCALARS.get(kind.code, "other")
             if row["kind"] in ("int", "char"):
@@ -103,7 +115,7 @@ def describe(request):
     each of them has code, and from its addresses the way leads up.
     """
     lines = line_table(request["foreign"])
-    functions, statics, seen = {}, {}, set()
+    functions, signatures, statics, seen = {}, {}, {}, set()
     for address, _, _ in lines:
         chain = around(gdb.block_for_pc(address))
         function = holding_function(chain)
@@ -113,6 +125,7 @@ def describe(request):
             entry = int(symbol.value().address)
             name = remove_parameters(symbol.name)
             functions[function.start] = [name, entry, function.end, symbol.symtab.fullname(), symbol.line]
+            signatures[entry] = describe_signature(function)
         for depth, block in enumerate(chain):
             key = (block.start, block.end, block.is_static, block.is_global)
             if key not in seen:
@@ -123,19 +136,16 @@ def describe(request):
         symbols = [gdb.lookup_global_symbol(name), *gdb.lookup_static_symbols(name)]
         add_statics([symbol for symbol in symbols if symbol is not None], None, statics)
     answer = {"functions": list(functions.values()), "lines": lines, "globals": list(statics.values())}
-    return dict(answer, types=TYPES.rows)
+    return dict(answer, signatures=list(signatures.items()), types=TYPES.rows)
 
 
-def describe_signatures(request):
-    """Names and types of the parameters of functions, given by their addresses in the file, and what they return."""
-    signatures = {}
-    for entry in request["entries"]:
-        function = holding_function(around(gdb.block_for_pc(entry)))
-        if function is not None:
-            parameters = [[s.name, TYPES.number(s.type)] for s in function if s.is_argument]
-            returned = TYPES.number(function.function.type.target())
-            signatures[str(entry)] = {"parameters": parameters, "returns": returned}
-    return {"signatures": signatures, "types": TYPES.rows[request["types_known"] :]}
+def describe_signature(function):
+    """Names and types of a function's parameters, and the type it returns; None where gdb cannot tell them."""
+    try:
+        parameters = [[symbol.name, TYPES.number(symbol.type)] for symbol in function if symbol.is_argument]
+        return [parameters, TYPES.number(function.function.type.target())]
+    except gdb.error:
+        return None
 
 
 def around(block):
@@ -185,16 +195,22 @@ STATEMENT = re.compile(r"\d+ +(\d+) +(0x[0-9a-f]+) +(?:0x[0-9a-f]+ +)?Y")
 
 def add_statics(symbols, function, found):
     for symbol in symbols:
-        if not is_static(symbol):
+        is_thread = is_of_thread(symbol)
+        if not is_static(symbol) and not is_thread:
             continue
+        file = symbol.symtab.fullname() if symbol.symtab else None
         try:
-            address = int(symbol.value().address)
+            address = None if is_thread else int(symbol.value().address)
             number = TYPES.number(symbol.type)
         except (gdb.error, TypeError):  # only declared here, or optimised out
             continue
-        file = symbol.symtab.fullname() if symbol.symtab else None
         entry = {"name": symbol.name, "file": file, "address": address, "type": number, "function": function}
-        found.setdefault(address, entry)
+        found.setdefault((symbol.name, file) if is_thread else address, entry)
+
+
+def is_of_thread(symbol):
+    """Its address is computed, but not from a frame."""
+    return symbol.is_variable and symbol.addr_class == gdb.SYMBOL_LOC_COMPUTED and not symbol.needs_frame
 
 
 def backtrace():
@@ -217,17 +233,17 @@ def older(frame):
         return None
 
 
-def describe_frames(base):
+def describe_frames():
     result, frame = [], gdb.newest_frame()
     while frame is not None:
         position = frame.find_sal()
         entry = {
             "function": frame.name() or "??",
-            "pc": frame.pc() - base,
+            "pc": frame.pc(),
             "sp": int(frame.read_register("rsp")) & (1 << 64) - 1,
             "line": position.line,
             "file": position.symtab.fullname() if position.symtab else None,
-            "variables": describe_variables(frame, position),
+            "variables": [*describe_variables(frame, position), *describe_return(frame)],
         }
         result.append(entry)
         frame = older(frame)
@@ -240,6 +256,7 @@ def describe_variables(frame, position):
     except RuntimeError:  # code without debug information
         return []
     variables = []
+    frame.select()  # the length of an array may be kept in a variable, which gdb looks up there
     for depth, block in reversed(list(enumerate(reversed(blocks)))):
         for symbol in block:
             if is_local(symbol):
@@ -247,7 +264,7 @@ def describe_variables(frame, position):
                 # garbage. A frame that waits for a call stands behind the beginning of its line.
                 line = position.line if frame.pc() == position.pc else position.line + 1
                 pending = not symbol.is_argument and symbol.line >= line
-                variables.append(describe_variable(symbol, frame, depth, pending))
+                variables.append(describe_live_variable(symbol, frame, depth, pending))
     return variables
 
 
@@ -261,24 +278,24 @@ def scopes(block):
 
 
 def is_local(symbol):
-    return (symbol.is_variable or symbol.is_argument) and not is_static(symbol)
+    return (symbol.is_variable or symbol.is_argument) and not is_static(symbol) and not is_of_thread(symbol)
 
 
-def describe_layouts(base, wanted):
+def describe_layouts(wanted):
     """For functions on the stack ([entry, addresses of its statements]): all their blocks, and where the variables
     of each lie, wherever in the function it is stopped. None for one whose variables have no fixed places."""
     layouts, frame = {}, gdb.newest_frame()
-    by_entry = {base + entry: addresses for entry, addresses in wanted}
+    by_entry = dict(wanted)
     while frame is not None:
         function = frame.function()
         entry = int(function.value().address) if function is not None else None
-        if entry in by_entry and str(entry - base) not in layouts:
-            layouts[str(entry - base)] = describe_layout(frame, [base + a for a in by_entry[entry]], base)
+        if entry in by_entry and str(entry) not in layouts:
+            layouts[str(entry)] = describe_layout(frame, by_entry[entry])
         frame = frame.older()
     return layouts
 
 
-def describe_layout(frame, addresses, base):
+def describe_layout(frame, addresses):
     blocks = {}
     for address in addresses:
         around = scopes(gdb.block_for_pc(address))
@@ -291,18 +308,82 @@ def describe_layout(frame, addresses, base):
                     if symbol.type.dynamic:  # an array whose length was computed
                         return None
                     entry = describe_variable(symbol, frame, depth, False)
+                    if entry["address"] is None:
+                        entry["register"] = registers_at(address).get(symbol.name)
                     variables.append(dict(entry, is_argument=symbol.is_argument))
-            blocks[block.start, block.end] = [block.start - base, block.end - base, variables]
-    return {"rbp": int(frame.read_register("rbp")) & (1 << 64) - 1, "blocks": list(blocks.values())}
+            blocks[block.start, block.end] = [block.start, block.end, variables]
+    rbp = int(frame.read_register("rbp")) & (1 << 64) - 1
+    answer = {"rbp": rbp, "blocks": list(blocks.values()), "returns": return_type(frame.function())}
+    return dict(answer, saved={name: address - rbp for name, address in saved_registers(frame).items()})
 
 
 def describe_variable(symbol, frame, depth, pending):
-    entry = {"name": symbol.name, "line": symbol.line, "depth": depth, "pending": pending, "address": None}
+    entry = {"name": symbol.name, "line": symbol.line, "depth": depth, "pending": pending}
+    entry.update(address=None, register=None)
     try:
         value = symbol.value(frame)
-        if not value.is_optimized_out and value.address is not None:  # else it lives in a register
-            entry["address"] = int(value.address)
+        if not value.is_optimized_out:
             entry["type"] = TYPES.number(value.type)
+            if value.address is not None:
+                entry["address"] = int(value.address)
     except gdb.error:
         pass
     return entry
+
+
+def describe_live_variable(symbol, frame, depth, pending):
+    """Of one in a register also where a function called since then has saved it."""
+    entry = describe_variable(symbol, frame, depth, pending)
+    if entry["address"] is None and "type" in entry:
+        newest = gdb.newest_frame()
+        register = registers_at(frame.pc() - (frame != newest)).get(symbol.name)
+        inner = newest
+        while register is not None and inner != frame:
+            entry["address"] = saved_registers(inner).get(register, entry["address"])
+            inner = inner.older()
+        entry["register"] = register if entry["address"] is None else None
+    return entry
+
+
+def registers_at(address):
+    """The variables that live in registers, by name; gdb tells the place of a variable only as text."""
+    try:
+        listing = gdb.execute(f"info scope *{address:#x}", to_string=True)
+    except gdb.error:
+        return {}
+    found = {}
+    for name, register in IN_REGISTER.findall(listing):
+        found.setdefault(name, register)
+    return found
+
+
+IN_REGISTER = re.compile(r"^Symbol (\S+) is a variable in \$(\w+)", re.MULTILINE)
+SAVED_REGISTER = re.compile(r"(\w+) at (0x[0-9a-f]+)")
+
+
+def saved_registers(frame):
+    """Where a function keeps what it will restore for its caller."""
+    frame.select()
+    _, _, listing = gdb.execute("info frame", to_string=True).partition("Saved registers:")
+    return {name: int(address, 16) for name, address in SAVED_REGISTER.findall(listing)}
+
+
+def describe_return(frame):
+    """At the end of a function what it returns is in a register, and nowhere else."""
+    if frame != gdb.newest_frame() or frame.function() is None:
+        return []
+    end = holding_function(scopes(frame.block())).end
+    kind = return_type(frame.function())
+    if kind is None or gdb.find_pc_line(end - 1).pc != frame.pc():
+        return []
+    entry = {"name": "return value", "line": 0, "depth": 0, "pending": False, "address": None, "register": "rax"}
+    return [dict(entry, type=kind)]
+
+
+def return_type(function):
+    """None for what is not returned in that register."""
+    kind = basic(function.type.target())
+    is_held = kind.code in SCALARS or kind.code in POINTERS
+    if not is_held or kind.code in (gdb.TYPE_CODE_VOID, gdb.TYPE_CODE_FLT, gdb.TYPE_CODE_FUNC) or kind.sizeof > 8:
+        return None
+    return TYPES.number(function.type.target())

@@ -61,11 +61,16 @@ def addresses_vary(program: str) -> Refusal:
     )
 
 
-def find_gdb() -> str:
-    """The gdb to use; a Refusal names what to install."""
+def locate_gdb() -> str:
     path = shutil.which("gdb")
     if path is None:
         raise Refusal(f"gdb was not found: {INSTALL}.")
+    return path
+
+
+def find_gdb() -> str:
+    """The gdb to use; a Refusal names what to install."""
+    path = locate_gdb()
     try:
         ask = [path, "-nx", "--version"]
         answer = subprocess.run(ask, capture_output=True, text=True, timeout=20, env=gdb_environment())

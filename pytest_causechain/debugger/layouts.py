@@ -6,16 +6,17 @@ and the frame pointers form a chain from call to call."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from pytest_causechain.debugger.program import Function, ProgramMap
-from pytest_causechain.debugger.visit import Variable, VisitedFrame
+from pytest_causechain.debugger.visit import RETURN_VALUE, Variable, VisitedFrame, find_place, register_address
+from pytest_causechain.model.load_map import LoadMap
 
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """A frame as its frame pointer tells: where it stands (an address of the file) and rbp there."""
+    """A frame as its frame pointer tells: where it stands (an address of the file, as LoadMap tells it), rbp there."""
 
     pc: int
     rbp: int
@@ -29,6 +30,8 @@ class _Place:
     offset: int
     type: int
     is_argument: bool
+    # The one it lives in, instead of memory at an offset.
+    register: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +41,50 @@ class _Block:
     places: tuple[_Place, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """`saved` are the registers a function restores for its caller, by their distance from the frame pointer;
+    `returns` is the type of what it returns in a register."""
+
+    blocks: tuple[_Block, ...]
+    saved: dict[str, int]
+    returns: int | None
+
+
 class FrameLayouts:
-    def __init__(self, program: ProgramMap) -> None:
+    def __init__(self, program: ProgramMap, rows: Sequence[Sequence[Any]] = ()) -> None:
+        """`rows` are those of an earlier one."""
         self._program = program
         # None: this function's variables have no fixed places.
-        self._known: dict[int, tuple[_Block, ...] | None] = {}
+        self._known: dict[int, _Layout | None] = {address: _read_layout(*layout) for address, layout in rows}
 
-    def unknown(self, chain: Sequence[Chained]) -> list[tuple[int, list[int]]]:
-        """The functions of these frames that a visit should describe: entry, addresses of the statements."""
+    def rows(self) -> list[tuple[int, tuple[Any, ...]]]:
+        """All layouts as plain data."""
+        return [(address, astuple(layout)) for address, layout in self._known.items() if layout is not None]
+
+    def unknown(self, chain: Sequence[Chained], load_map: LoadMap) -> list[tuple[int, list[int]]]:
+        """The functions of these frames that a visit should describe: where in this run each and its statements are."""
         functions = self._functions(chain)
         if functions is None:
             return []
         new = {function.address: function for function in functions if function.address not in self._known}
-        return [(address, [s.address for s in function.statements]) for address, function in new.items()]
+        return [
+            (load_map.to_run(address), [load_map.to_run(s.address) for s in function.statements])
+            for address, function in new.items()
+        ]
 
-    def learn(self, layouts: dict[str, Any], chain: Sequence[Chained]) -> None:
+    def learn(self, layouts: dict[str, Any], chain: Sequence[Chained], load_map: LoadMap) -> None:
         """What a visit said of functions of these frames; believed only where gdb sees the same frame pointer."""
-        pointers = {f.address: c.rbp for f, c in zip(self._functions(chain) or (), chain, strict=False)}
+        # Of a function that calls itself gdb describes the innermost frame: it must be the last one here.
+        frames = reversed(list(zip(self._functions(chain) or (), chain, strict=False)))
+        pointers = {function.address: place.rbp for function, place in frames}
         for entry, layout in layouts.items():
-            address = int(entry)
+            address = load_map.to_file(int(entry))
             if layout is None or pointers.get(address) != layout["rbp"]:
                 self._known[address] = None
             else:
-                self._known[address] = tuple(_make_block(block, layout["rbp"]) for block in layout["blocks"])
+                blocks = tuple(_make_block(block, layout["rbp"], load_map) for block in layout["blocks"])
+                self._known[address] = _Layout(blocks, layout["saved"], layout["returns"])
 
     def frames(self, chain: Sequence[Chained], sp: int) -> tuple[VisitedFrame, ...] | None:
         """What gdb would tell of these frames; None when only gdb can."""
@@ -68,16 +92,22 @@ class FrameLayouts:
         if functions is None:
             return None
         frames = []
+        saved: dict[str, int] = {}  # by the functions called since then
         for number, (function, place) in enumerate(zip(functions, chain, strict=True)):
-            blocks = self._known.get(function.address)
-            if blocks is None:
+            layout = self._known.get(function.address)
+            if layout is None:
                 return None
             at = place.pc - (number > 0)  # a return address lies behind its call
             line = max((s for s in function.statements if s.address <= at), key=lambda s: s.address, default=None)
             if line is None:
                 return None
             # At its own line a variable is set only by the time the frame waits for a call from there.
-            variables = _variables(blocks, at, place.rbp, line.line + (place.pc != line.address))
+            variables = _variables(layout.blocks, at, place.rbp, line.line + (place.pc != line.address), saved)
+            if not number and layout.returns is not None and place.pc == function.statements[-1].address:
+                address = register_address("rax")
+                assert address is not None
+                variables += (Variable(RETURN_VALUE, 0, 0, address, layout.returns, False),)
+            saved |= {name: place.rbp + offset for name, offset in layout.saved.items()}
             frames.append(VisitedFrame(function.name, line.file, line.line, place.pc, sp, variables))
             sp = place.rbp + 16
         return tuple(frames)
@@ -93,21 +123,35 @@ class FrameLayouts:
         return functions if functions and functions[-1].name == "main" else None
 
 
-def _make_block(block: tuple[int, int, list[dict[str, Any]]], rbp: int) -> _Block:
+def _read_layout(blocks: Sequence[Sequence[Any]], saved: dict[str, int], returns: int | None) -> _Layout:
+    read = (_Block(start, end, tuple(_Place(*place) for place in places)) for start, end, places in blocks)
+    return _Layout(tuple(read), saved, returns)
+
+
+def _make_block(block: tuple[int, int, list[dict[str, Any]]], rbp: int, load_map: LoadMap) -> _Block:
     start, end, variables = block
     places = (
-        _Place(v["name"], v["line"], v["depth"], v["address"] - rbp, v["type"], v["is_argument"])
+        _Place(
+            v["name"], v["line"], v["depth"], (v["address"] or rbp) - rbp, v["type"], v["is_argument"], v["register"]
+        )
         for v in variables
-        if v["address"] is not None
+        if find_place(v) is not None
     )
-    return _Block(start, end, tuple(places))
+    return _Block(load_map.to_file(start), load_map.to_file(end), tuple(places))
 
 
-def _variables(blocks: Sequence[_Block], pc: int, rbp: int, line: int) -> tuple[Variable, ...]:
+def _variables(blocks: Sequence[_Block], pc: int, rbp: int, line: int, saved: dict[str, int]) -> tuple[Variable, ...]:
     """Of all blocks around the place, the innermost first."""
     around = sorted((b for b in blocks if b.start <= pc < b.end), key=lambda b: b.end - b.start)
     return tuple(
-        Variable(p.name, p.line, p.depth, rbp + p.offset, p.type, not p.is_argument and p.line >= line)
+        Variable(p.name, p.line, p.depth, address, p.type, not p.is_argument and p.line >= line)
         for block in around
         for p in block.places
+        if (address := _address(p, rbp, saved)) is not None
     )
+
+
+def _address(place: _Place, rbp: int, saved: dict[str, int]) -> int | None:
+    if place.register is None:
+        return rbp + place.offset
+    return saved.get(place.register) or register_address(place.register)

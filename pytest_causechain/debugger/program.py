@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb
+from pytest_causechain.model.load_map import LoadMap, number_of
 from pytest_causechain.model.moment import Position
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.elf import FILE_HEADER, MACHINE_X86_64, MAGIC, TYPE_SHARED, read_machine, read_type
+from pytest_causechain.process.elf import (
+    FILE_HEADER,
+    MACHINE_X86_64,
+    MAGIC,
+    TYPE_SHARED,
+    find_objects,
+    find_thread_symbols,
+    read_machine,
+    read_type,
+)
 
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
+    """No dataclass, nor is Function: there are many, and tuples travel between processes in half the time."""
+
     address: int
     file: str
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """`body` is the address behind the prologue, where the arguments are in their variables."""
 
     name: str
@@ -47,6 +58,8 @@ class Signature:
 
 @dataclass(frozen=True)
 class ProgramMap:
+    """`libraries` are the paths of those that count as the program's own code. Addresses are as LoadMap has them."""
+
     path: str
     relocated: bool
     functions: tuple[Function, ...]
@@ -54,6 +67,23 @@ class ProgramMap:
     types: list[dict[str, Any]]
     # All addresses at which the code of some line begins, also in the middle of a statement.
     rows: tuple[int, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return (self.path, *self.libraries)
+
+    def library_of(self, address: int) -> str | None:
+        """The path of the one that an address belongs to; None: to the program itself."""
+        number = number_of(address)
+        return self.libraries[number - 1] if number else None
+
+    def place_libraries(self, load_map: LoadMap) -> list[tuple[str, int]]:
+        """For gdb: the path of each, and where it is loaded."""
+        return [(path, module.base) for path, module in zip(self.libraries, load_map.modules[1:], strict=True)]
+
+    # Name, address and size of variables of which there is no debug information: `optind` and the like.
+    untyped: tuple[tuple[str, int, int], ...] = ()
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -90,25 +120,45 @@ class ProgramMap:
         return self._positions[function.body]
 
 
-def describe_program(gdb: Gdb) -> ProgramMap:
-    with Path(gdb.program).open("rb") as file:
-        header = file.read(FILE_HEADER.size)
-    if not header.startswith(MAGIC) or read_machine(header) != MACHINE_X86_64:
-        raise Refusal(f"{gdb.program} is no program for x86-64: build and test it on such a machine.")
-    relocated = read_type(header) == TYPE_SHARED
+def ask_description(gdb: Gdb) -> dict[str, Any]:
+    """What gdb knows of the program and of the libraries whose symbols it was told to read."""
     listing = gdb.command("-symbol-info-variables")["symbols"].get("debug", [])
     names = sorted({symbol["name"] for file in listing for symbol in file["symbols"]})
-    answer = gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})
-    statements = [Statement(address, file, line) for address, file, line in answer["lines"] if line]
+    return gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})
+
+
+def make_program(path: str, libraries: Sequence[str], description: dict[str, Any]) -> ProgramMap:
+    lines = description["lines"]
+    statements = [Statement(address, file, line) for address, file, line in lines if line]
     functions = tuple(
         function
-        for row in sorted(answer["functions"], key=lambda row: int(row[1]))
+        for row in sorted(description["functions"], key=lambda row: int(row[1]))
         if (function := make_function(row, statements)) is not None
     )
     if not any(function.name == "main" for function in functions):
-        raise Refusal(f"{gdb.program} has no debug information for main(): build all of it with -g.")
-    rows = tuple(address for address, _, _ in answer["lines"])
-    return ProgramMap(gdb.program, relocated, functions, tuple(answer["globals"]), answer["types"], rows)
+        raise Refusal(f"{path} has no debug information for main(): build all of it with -g.")
+    rows = tuple(address for address, _, _ in lines)
+    variables = place_thread_variables(description["globals"], path)
+    known = {row["address"] for row in variables}
+    untyped = tuple(row for row in find_objects(path) if row[1] not in known)
+    types, relocated = description["types"], is_relocated(path)
+    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), untyped)
+
+
+def place_thread_variables(variables: list[dict[str, Any]], path: str) -> tuple[dict[str, Any], ...]:
+    """gdb knows no address of these before the program runs: they get one relative to the thread pointer."""
+    offsets = find_thread_symbols(path) if any(v["address"] is None for v in variables) else {}
+    placed = [v | {"thread": True, "address": offsets.get(v["name"])} if v["address"] is None else v for v in variables]
+    return tuple(v for v in placed if v["address"] is not None)
+
+
+def is_relocated(path: str) -> bool:
+    """Whether the program's addresses are decided when it is loaded; a Refusal for a program of another kind."""
+    with Path(path).open("rb") as file:
+        header = file.read(FILE_HEADER.size)
+    if not header.startswith(MAGIC) or read_machine(header) != MACHINE_X86_64:
+        raise Refusal(f"{path} is no program for x86-64: build and test it on such a machine.")
+    return read_type(header) == TYPE_SHARED
 
 
 def make_function(row: tuple[str, int, int, str, int], statements: list[Statement]) -> Function | None:
@@ -122,3 +172,12 @@ def make_function(row: tuple[str, int, int, str, int], statements: list[Statemen
     if not own:
         return None
     return Function(name, start, end, file, line, own[0].address, own)
+
+
+def make_signatures(description: dict[str, Any]) -> dict[int, Signature]:
+    """By the addresses of the functions."""
+    return {
+        address: Signature(tuple((name, kind) for name, kind in signature[0]), signature[1])
+        for address, signature in description["signatures"]
+        if signature is not None
+    }

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from pytest_causechain.model.load_map import LoadMap
+
+# Registers are looked at as memory, at addresses that no program has: variables may live there.
+REGISTERS = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
+# What a function is about to return goes by this name.
+RETURN_VALUE = "return value"
+REGISTERS_START, REGISTER_SIZE = 0xFFFF_8000_0000_0000, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class VisitedFrame:
-    """`pc` is an address of the file for the program's own code."""
+    """`pc` is an address of the file, as LoadMap tells it."""
 
     function: str
     file: str | None
@@ -34,7 +43,7 @@ class VisitedFrame:
 class Region:
     start: int
     data: bytes
-    kind: Literal["image", "heap", "stack", "anonymous"]
+    kind: Literal["image", "heap", "stack", "anonymous", "registers"]
 
     @property
     def end(self) -> int:
@@ -42,38 +51,104 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Module:
+    """Where a file, or something else with a name of its own, is in memory: a library, the kernel's page of code."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Visit:
-    """Frames innermost first. `base` is where the program was loaded, `types` the table all numbers refer to;
+    """Frames innermost first. `load_map` is where the program was loaded, `types` the table all numbers refer to;
     `stdin_position` counts what the program itself has taken from its input, None when it has none."""
 
-    base: int
+    load_map: LoadMap
     frames: tuple[VisitedFrame, ...]
     regions: tuple[Region, ...]
     types: list[dict[str, Any]]
     stdin_position: int | None
     arguments_start: int
+    modules: tuple[Module, ...] = ()
+    thread_pointer: int = 0
 
 
-def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]]) -> Visit:
+def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]:
+    """From start, end and name of each mapping, in order. A library's data goes on without a name where its file
+    ends; what stands alone without a name belongs to nobody."""
+    modules: list[Module] = []
+    for start, end, name in mappings:
+        last = modules[-1] if modules else None
+        if last is not None and (name == last.name or (not name and start == last.end)):
+            modules[-1] = Module(last.name, last.start, end)
+        elif name and name not in ("[heap]", "[stack]"):
+            modules.append(Module(name, start, end))
+    return tuple(modules)
+
+
+def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]], load_map: LoadMap) -> Visit:
     regions = tuple(
         Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
     )
-    frames = make_frames(answer["frames"])
-    return Visit(answer["base"], frames, regions, types, answer["stdin"], answer["arguments"]["start"])
+    regions += (make_registers(answer["registers"]),)
+    frames = make_frames(answer["frames"], load_map)
+    modules = find_modules(tuple(row) for row in answer["mappings"])
+    return Visit(
+        load_map,
+        frames,
+        regions,
+        types,
+        answer["stdin"],
+        answer["arguments"]["start"],
+        modules,
+        answer["thread_pointer"],
+    )
 
 
-def make_frames(rows: list[dict[str, Any]]) -> tuple[VisitedFrame, ...]:
+def register_address(name: str) -> int | None:
+    return REGISTERS_START + REGISTERS.index(name) * REGISTER_SIZE if name in REGISTERS else None
+
+
+def find_register(address: int) -> tuple[str, int] | None:
+    """The register that such an address means, and the place in it."""
+    if not REGISTERS_START <= address < REGISTERS_START + len(REGISTERS) * REGISTER_SIZE:
+        return None
+    number, place = divmod(address - REGISTERS_START, REGISTER_SIZE)
+    return REGISTERS[number], place
+
+
+def merge_register(value: int, place: int, data: bytes) -> int:
+    """What becomes of a register in which some bytes are written."""
+    merged = bytearray(value.to_bytes(REGISTER_SIZE, "little"))
+    merged[place : place + len(data)] = data
+    return int.from_bytes(merged[:REGISTER_SIZE], "little")
+
+
+def make_registers(values: Mapping[str, int]) -> Region:
+    words = (values[name].to_bytes(REGISTER_SIZE, "little") for name in REGISTERS)
+    return Region(REGISTERS_START, b"".join(words), "registers")
+
+
+def find_place(variable: Mapping[str, Any]) -> int | None:
+    """Of a variable as gdb describes it."""
+    if variable["register"] is not None:
+        return register_address(variable["register"])
+    return None if variable["address"] is None else int(variable["address"])
+
+
+def make_frames(rows: list[dict[str, Any]], load_map: LoadMap) -> tuple[VisitedFrame, ...]:
     return tuple(
         VisitedFrame(
             frame["function"],
             frame["file"],
             frame["line"],
-            frame["pc"],
+            load_map.to_file(frame["pc"]),
             frame["sp"],
             tuple(
-                Variable(v["name"], v["line"], v["depth"], v["address"], v["type"], v["pending"])
+                Variable(v["name"], v["line"], v["depth"], place, v["type"], v["pending"])
                 for v in frame["variables"]
-                if v["address"] is not None
+                if (place := find_place(v)) is not None
             ),
         )
         for frame in rows

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_causechain.debugger.gdb import GdbFailure
@@ -16,6 +17,8 @@ from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.linux import adopt_orphans
+from pytest_causechain.process.remains import end_orphans
 from pytest_causechain.process.subject import CannotStart
 
 if TYPE_CHECKING:
@@ -25,12 +28,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Open:
     """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` names a lab, None lets
-    the engine choose."""
+    the engine choose. `libraries` are patterns for those that count as the program's own code, `cache` is a directory
+    for what should be known again in later sessions."""
 
     passing: Command
     failing: Command
     deadline: float
     kind: str | None = None
+    libraries: tuple[str, ...] = ()
+    cache: Path | None = None
     others: tuple[Command, ...] = ()
     repair: Intervention | Patch | None = None
 
@@ -59,13 +65,14 @@ class Answer:
 def serve(connection: Connection[Any, Any]) -> int:
     lab: GdbLab | InterveningLab | None = None
     types_told = 0
+    adopt_orphans()
     try:
         while (message := connection.recv()) is not None:
             try:
                 if isinstance(message, Open):
                     lab = open_lab(message)
                     types_told = len(lab.program.types)
-                    value: Any = (lab.program, lab.recordable)
+                    value: Any = (lab.program, lab.recordable, lab.width, lab.notes)
                 else:
                     assert lab is not None
                     value = carry_out(lab, message)
@@ -79,6 +86,8 @@ def serve(connection: Connection[Any, Any]) -> int:
                 answer = Answer(refusal=f"{error}: build it before the tests run, and leave it alone while they do.")
             except (GdbFailure, OSError) as error:
                 answer = Answer(trouble=f"{type(error).__name__}: {error}")
+            if lab is not None:
+                end_orphans(lab.processes())
             connection.send(answer)
     except EOFError:
         pass
@@ -92,8 +101,9 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     """The fastest lab that can deal with this program here."""
     pair = (message.passing, message.failing, message.deadline)
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
-        return GdbLab(*pair)
-    return InterveningLab(*pair, message.kind != "rerun", message.others, message.repair)
+        return GdbLab(*pair, message.libraries, message.cache)
+    shared = (message.kind != "rerun", message.libraries, message.cache)
+    return InterveningLab(*pair, *shared, message.others, message.repair)
 
 
 def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import partial
+from pathlib import Path
 
 from pytest_causechain.debugger.program import Signature
 from pytest_causechain.debugger.scope import Scope
@@ -18,7 +19,8 @@ from pytest_causechain.model.observation import Observation
 from pytest_causechain.process.alteration import pass_by, read_value
 from pytest_causechain.process.effects import Effect, Effects
 from pytest_causechain.process.subject import Subject
-from pytest_causechain.process.tracee import NotReached, ProcessGone
+from pytest_causechain.process.threads import ProcessGone
+from pytest_causechain.process.tracee import NotReached
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.process.watching import watch
 
@@ -33,21 +35,15 @@ class InterveningLab(PtraceLab):
         failing: Command,
         deadline: float,
         use_copies: bool = True,
+        libraries: Sequence[str] = (),
+        cache: Path | None = None,
         others: Sequence[Command] = (),
         repair: Intervention | Patch | None = None,
     ) -> None:
         self._repair = repair
-        super().__init__(passing, failing, deadline, use_copies)
+        self.begins_inside = isinstance(repair, Intervention)
+        super().__init__(passing, failing, deadline, use_copies, libraries, cache)
         self._commands |= {name_other(number): command for number, command in enumerate(others)}
-        # Before gdb has seen any process, which would move the addresses.
-        entries = [function.address for function in self.program.functions]
-        known = len(self.program.types)
-        answer = self._gdb.ask({"job": "signatures", "entries": entries, "types_known": known})
-        self.program.types.extend(answer["types"])
-        self._signatures = {
-            int(entry): Signature(tuple((name, kind) for name, kind in told["parameters"]), told["returns"])
-            for entry, told in answer["signatures"].items()
-        }
 
     def _launch(self, side: Side, deadline: float) -> Subject:
         subject = super()._launch(side, deadline)
@@ -65,7 +61,7 @@ class InterveningLab(PtraceLab):
 
     def signatures(self) -> dict[int, Signature]:
         """Of the program's own functions, by address."""
-        return self._signatures
+        return self._debugger.signatures
 
     def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant]]:
         """Of the code of some functions, given by their addresses."""
@@ -75,7 +71,8 @@ class InterveningLab(PtraceLab):
             for address in functions:
                 function = self.program.function_at(address)
                 assert function is not None
-                code = subject.read(subject.base + function.address, function.end - function.address)
+                start = subject.landmarks.load_map.to_run(function.address)
+                code = subject.read(start, function.end - function.address)
                 effects = Effects(function.address, code, self._rows)
                 found += effects.find()
                 variants += effects.variants()
@@ -127,8 +124,9 @@ class InterveningLab(PtraceLab):
     def _innermost_frame(self, side: Side, spot: Spot, subject: Subject, deadline: float) -> VisitedFrame | None:
         """gdb, which ends what it looks at, is shown another copy, once for each function."""
         chain, sp = self._chain(subject), subject.registers().rsp
-        frames = self._layouts.frames(chain, sp)
-        if frames is None and self._layouts.unknown(chain):
+        layouts = self._debugger.layouts
+        frames = layouts.frames(chain, sp)
+        if frames is None and layouts.unknown(chain, subject.landmarks.load_map):
             with ending(self._reach(side, spot.stops, deadline)) as other:
                 frames = self._ask_gdb(other, chain)
         return frames[0] if frames else None
@@ -139,8 +137,11 @@ class InterveningLab(PtraceLab):
         scope = Scope(self.program.types, subject.read)
         if frame is not None:
             scope.add(frame.variables)
-        for entry in self.program.globals:
-            scope.add_global(entry["name"], subject.base + entry["address"], entry["type"])
+        thread_pointer, load_map = subject.registers().fs_base, subject.landmarks.load_map
+        for row in self.program.globals:
+            is_of_thread = row.get("thread", False)
+            place = thread_pointer + row["address"] if is_of_thread else load_map.to_run(row["address"])
+            scope.add_global(row["name"], place, row["type"])
         leaf = scope.locate(address, len(was)) if address else None
         kind = leaf.type if leaf is not None else kind
         return Sighting(was, leaf.name if leaf is not None else None, kind, scope.likes(was, kind, address))

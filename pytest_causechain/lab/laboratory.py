@@ -7,10 +7,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.model.load_map import LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.transfer import NOTHING, Transfer
@@ -39,28 +40,50 @@ class Event(NamedTuple):
 
 # Of one event, as the tracer writes it: low half of the return address, number of the watched address, stack pointer.
 RECORD = struct.Struct("<IIQ")
-LOW_HALF = 0xFFFFFFFF
+
+
+class Events(Sequence[Event]):
+    """Events as columns: there may be millions."""
+
+    def __init__(self, addresses: list[int], sps: list[int], returns: list[int]) -> None:
+        self.addresses, self.sps, self.returns = addresses, sps, returns
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice) -> Events: ...
+    def __getitem__(self, index: int | slice) -> Event | Events:
+        if isinstance(index, slice):
+            return Events(self.addresses[index], self.sps[index], self.returns[index])
+        return Event(self.addresses[index], self.sps[index], self.returns[index])
 
 
 @dataclass(frozen=True)
 class Trace:
     """Events of the watched `addresses`. `complete`: up to the wanted stop or the end of the run; else cut off at a
-    limit. They are kept as pieces of records, of which there may be millions, until somebody looks at them."""
+    limit. They are kept as pieces of records until somebody looks at them."""
 
     addresses: tuple[int, ...]
     pieces: tuple[bytes, ...]
-    base: int
+    load_map: LoadMap
     complete: bool
 
     def __len__(self) -> int:
         return sum(map(len, self.pieces)) // RECORD.size
 
     @cached_property
-    def events(self) -> tuple[Event, ...]:
-        return tuple(
-            Event(self.addresses[number], sp, (back - self.base & LOW_HALF) if back else 0)
-            for piece in self.pieces
-            for back, number, sp in RECORD.iter_unpack(piece)
+    def events(self) -> Events:
+        records = b"".join(self.pieces)
+        halves, words = memoryview(records).cast("I"), memoryview(records).cast("Q")
+        backs = halves[0::4].tolist()
+        returns = {back: self.load_map.complete(back) if back else 0 for back in set(backs)}
+        return Events(
+            [self.addresses[number] for number in halves[1::4].tolist()],
+            words[1::2].tolist(),
+            [returns[back] for back in backs],
         )
 
 
@@ -68,12 +91,16 @@ class Lab(Closing):
     """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own. Use as a context
     manager.
 
-    `recordable` is how many events it traces within a few seconds, `run_seconds` how long one run may take."""
+    `recordable` is how many events it traces within a few seconds, `width` how many experiments it makes at a time,
+    `run_seconds` how long one run may take, `notes` are sentences for the user on what is left out."""
 
     name: str
     program: ProgramMap
     recordable: int
+    width: int
     run_seconds: float
+    notes: tuple[str, ...] = ()
+    # Whether calls are on the stack where the runs begin.
     begins_inside: bool = False
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:

@@ -16,42 +16,52 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_causechain.debugger.gdb import Gdb, GdbFailure, addresses_vary
-from pytest_causechain.debugger.layouts import Chained, FrameLayouts
-from pytest_causechain.debugger.program import ProgramMap, describe_program
-from pytest_causechain.debugger.visit import Region, Visit, VisitedFrame, make_frames
+from pytest_causechain.debugger.debugger import Debugger
+from pytest_causechain.debugger.gdb import GdbFailure, addresses_vary
+from pytest_causechain.debugger.layouts import Chained
+from pytest_causechain.debugger.visit import (
+    REGISTERS,
+    Region,
+    Visit,
+    VisitedFrame,
+    find_modules,
+    find_register,
+    make_frames,
+    make_registers,
+    merge_register,
+)
 from pytest_causechain.lab.flights import Flight, Job, land_first
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
+from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
-from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.alteration import alter
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
-from pytest_causechain.process.elf import refers_to
 from pytest_causechain.process.limits import limit_memory, limit_output
-from pytest_causechain.process.linux import DETACH, PAGE, PR_SET_PTRACER, is_supported, ptrace
-from pytest_causechain.process.maps import argument_start, read_mappings, read_position
+from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
+from pytest_causechain.process.maps import Mapping, argument_start, read_mappings, read_position, skip_unused_stack
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
-from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, ProcessGone, Tracee
+from pytest_causechain.process.threads import ProcessGone
+from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, Tracee
 from pytest_causechain.process.tracer import Tracer, Watched
 
 # Each is a stopped process; a search returns to the last few moments again and again.
 TEMPLATES_KEPT = 8
 # What a state may weigh; a larger one is cut off here and the self-check tells.
 MEMORY_LIMIT = 256 << 20
+# No program fills such a mapping; sanitizers reserve them for their own books.
+ANONYMOUS_LIMIT = 64 << 20
 RED_ZONE = 128
 # struct _IO_FILE of glibc: int flags, then the read pointer and the end of what was read.
 FLAGS, READ_POINTER, READ_END = struct.Struct("<i"), 8, 16
 END_SEEN = 0x10
 OUTPUT_LINK = Path(f"/memfd:{OUTPUT} (deleted)")
 KINDS: dict[str, Literal["anonymous", "heap", "stack"]] = {"": "anonymous", "[heap]": "heap", "[stack]": "stack"}
-MAKING_THREADS = ("pthread_create", "thrd_create")
-# Of a program that might make threads: most do so soon.
-THREADS_SECONDS = 5.0
 # A breakpoint costs some 0.05 ms each time it is passed, preparing a stub about as much as twenty of these.
 MANY_VISITS = 50
 # A deeper recursion than this is left to gdb.
@@ -62,32 +72,33 @@ class PtraceLab(Lab):
     """Use as a context manager, in a process with a single thread: SIGCHLD stays blocked there."""
 
     # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
-    recordable = 300_000
+    recordable = 2_000_000
 
-    def __init__(self, passing: Command, failing: Command, deadline: float, use_copies: bool = True) -> None:
+    def __init__(
+        self,
+        passing: Command,
+        failing: Command,
+        deadline: float,
+        use_copies: bool = True,
+        libraries: Sequence[str] = (),
+        cache: Path | None = None,
+    ) -> None:
         self.name = "fork" if use_copies else "rerun"
         self.deadline = deadline
         self.run_seconds = FIRST_RUN_SECONDS
-        self._at_a_time = len(os.sched_getaffinity(0))
+        self.width = len(os.sched_getaffinity(0))
         self._commands: dict[Side, Command] = {"passing": passing, "failing": failing}
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
         self._templates: OrderedDict[tuple[Side, tuple[Stop, ...]], Template] = OrderedDict()
         self._backtraces: dict[tuple[Side, tuple[int, ...]], tuple[Frame, ...]] = {}
         self._outputs: dict[Side, bytes] = {}
-        self._gdb = Gdb(failing.program.path)
-        try:
-            self.program: ProgramMap = describe_program(self._gdb)
-        except GdbFailure as failure:
-            self._gdb.close()
-            raise Refusal(f"gdb cannot read {failing.program.path} ({failure}): build it anew with -g.") from None
-        except BaseException:
-            self._gdb.close()
-            raise
-        self._layouts = FrameLayouts(self.program)
-        self._rows = frozenset(self.program.rows)
-        # Only now: gdb would inherit it, and wait for its own children in vain.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        found = find_libraries(failing, libraries, deadline) if libraries else Libraries()
+        self.notes = found.notes
+        self._debugger = Debugger(failing.program.path, found.paths, cache)
+        self.program = self._debugger.program
+        self._rows = frozenset(self.program.rows)
 
     def close(self) -> None:
         while self._templates:
@@ -95,7 +106,12 @@ class PtraceLab(Lab):
         for root in self._roots.values():
             if root is not None:
                 root.close()
-        self._gdb.close()
+        self._debugger.close()
+
+    def processes(self) -> list[int]:
+        """Those that it keeps between two calls."""
+        templates = [*self._templates.values(), *(root for root in self._roots.values() if root is not None)]
+        return [*self._debugger.processes(), *(template.subject.pid for template in templates)]
 
     # What a Lab does
 
@@ -109,7 +125,7 @@ class PtraceLab(Lab):
         flights: list[Flight] = []
         try:
             while waiting or flights:
-                if waiting and len(flights) < self._at_a_time:
+                if waiting and len(flights) < self.width:
                     flights.append(self._take_off(side, *waiting.popleft()))
                 else:
                     flight, end = land_first(flights)
@@ -164,13 +180,13 @@ class PtraceLab(Lab):
 
     def _launch(self, side: Side, deadline: float) -> Subject:
         """The program where its runs begin."""
-        return launch(self._commands[side], self.program.relocated, deadline)
+        return launch(self._commands[side], self.program.relocated, deadline, self.program.libraries)
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:
         command = self._commands[side]
         subject = self._launch(side, deadline)
         try:
-            return Template(subject)
+            return Template(subject, is_root=not self.begins_inside)
         except CannotCopy:
             subject.kill()
         except BaseException:
@@ -200,7 +216,7 @@ class PtraceLab(Lab):
             if stop.visit < MANY_VISITS:
                 process.run_to([stop], deadline)
             else:
-                tracer = Tracer(process, self.program.path, [self._watch(stop.address)], self._rows)
+                tracer = Tracer(process, [self._watch(stop.address)], self._rows)
                 tracer.stop_before(stop.visit, deadline)
 
     def _template(self, side: Side, stops: tuple[Stop, ...], deadline: float) -> Template | None:
@@ -284,13 +300,13 @@ class PtraceLab(Lab):
             try:
                 self._run_to(subject, stops, deadline)
             except NotReached:
-                return Trace((), (), 0, False), True
-            tracer = Tracer(subject, self.program.path, watched, self._rows, use_stubs)
+                return Trace((), (), subject.landmarks.load_map, False), True
+            tracer = Tracer(subject, watched, self._rows, use_stubs)
             complete = tracer.run(until, limit, deadline)
-            base, output = subject.base, subject.outputs()[0]
+            load_map, output = subject.landmarks.load_map, subject.outputs()[0]
         is_whole = complete and until is None
         is_sure = not tracer.is_lossy and (not is_whole or output == self._natural_output(side))
-        return Trace(tuple(addresses), tuple(tracer.pieces), base, complete), is_sure
+        return Trace(tuple(addresses), tuple(tracer.pieces), load_map, complete), is_sure
 
     def _watch(self, address: int) -> Watched:
         function = self.program.function_at(address)
@@ -301,7 +317,7 @@ class PtraceLab(Lab):
 
     def _apply(self, subject: Subject, alteration: Transfer | Intervention | Patch) -> None:
         if isinstance(alteration, Patch):
-            subject.write(subject.base + alteration.address, alteration.code)
+            subject.write(subject.landmarks.load_map.to_run(alteration.address), alteration.code)
         elif isinstance(alteration, Intervention):
             alter(subject, alteration)
         else:
@@ -315,11 +331,18 @@ class PtraceLab(Lab):
                 raise ProcessGone(subject.pid)
             subject.write(block, allocation.data)
             blocks.append(block)
-        for address, data in transfer.writes:
-            subject.write(address, data)
+        writes = list(transfer.writes)
         for reference in transfer.references:
             place = reference.at if reference.holder is None else blocks[reference.holder] + reference.at
-            subject.write(place, WORD.pack(blocks[reference.block] + reference.offset))
+            writes.append((place, WORD.pack(blocks[reference.block] + reference.offset)))
+        registers = subject.registers()
+        for address, data in writes:
+            if (register := find_register(address)) is not None:
+                name, at = register
+                setattr(registers, name, merge_register(getattr(registers, name), at, data))
+            else:
+                subject.write(address, data)
+        subject.set_registers(registers)
         if transfer.stdin is not None and subject.reads_our_stdin():
             self._replace_stdin(subject, transfer.stdin)
 
@@ -336,41 +359,47 @@ class PtraceLab(Lab):
 
     def _capture(self, subject: Subject) -> Visit:
         chain = self._chain(subject)
-        sp = subject.registers().rsp
-        regions = self._read_memory(subject, sp)
+        registers = subject.registers()
+        sp = registers.rsp
+        mappings = [mapping for mapping in read_mappings(subject.pid) if not is_ours(mapping.start)]
+        regions = self._read_memory(subject, mappings, sp)
+        regions += (make_registers({name: getattr(registers, name) for name in REGISTERS}),)
+        modules = find_modules((m.start, m.end, m.name) for m in mappings)
         position, arguments = self._stdin_position(subject), argument_start(subject.pid)
-        frames = self._layouts.frames(chain, sp)
+        frames = self._debugger.layouts.frames(chain, sp)
         if frames is None:
             frames = self._ask_gdb(subject, chain)
-        return Visit(subject.base, frames, regions, self.program.types, position, arguments)
+        load_map, types = subject.landmarks.load_map, self.program.types
+        return Visit(load_map, frames, regions, types, position, arguments, modules, registers.fs_base)
 
     def _chain(self, process: Tracee) -> list[Chained]:
         """The frames up to main, as the frame pointers tell."""
         chain = []
         for number, (pc, rbp) in enumerate(islice(process.frames(), FRAMES_LIMIT)):
-            chain.append(Chained(pc - process.base, rbp))
-            function = self.program.function_at(pc - process.base - (number > 0))
+            address = process.landmarks.load_map.to_file(pc)
+            chain.append(Chained(address, rbp))
+            function = self.program.function_at(address - (number > 0))
             if function is None or function.name == "main":
                 break
         return chain
 
     def _ask_gdb(self, process: Tracee, chain: list[Chained]) -> tuple[VisitedFrame, ...]:
-        types = self.program.types
-        request = {"base": process.base, "types_known": len(types), "backtrace": False}
-        seen = self._look(process, request | {"wanted": self._layouts.unknown(chain)})
+        types, layouts, load_map = self.program.types, self._debugger.layouts, process.landmarks.load_map
+        wanted = layouts.unknown(chain, load_map)
+        seen = self._look(process, {"types_known": len(types), "backtrace": False, "wanted": wanted})
         types.extend(seen["types"])
-        self._layouts.learn(seen["layouts"], chain)
-        return make_frames(seen["frames"])
+        layouts.learn(seen["layouts"], chain, load_map)
+        return make_frames(seen["frames"], load_map)
 
-    def _read_memory(self, process: Tracee, sp: int) -> tuple[Region, ...]:
+    def _read_memory(self, process: Tracee, mappings: list[Mapping], sp: int) -> tuple[Region, ...]:
         """All writable memory of the program itself and its read-only data; the stack from its top on."""
         regions: list[Region] = []
         left = MEMORY_LIMIT
-        for mapping in read_mappings(process.pid):
-            own = mapping.name == self.program.path
+        for mapping in skip_unused_stack(process.pid, mappings):
+            own = mapping.name in self.program.modules
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
                 continue
-            if is_ours(mapping.start):
+            if not mapping.name and mapping.end - mapping.start > ANONYMOUS_LIMIT:
                 continue
             start = max(mapping.start, (sp - RED_ZONE) & -PAGE) if mapping.name == "[stack]" else mapping.start
             try:
@@ -394,10 +423,12 @@ class PtraceLab(Lab):
 
     def _look(self, process: Tracee, request: dict[str, Any]) -> dict[str, Any]:
         """Hand a stopped process over to gdb, which ends it when it has seen enough."""
+        gdb = self._debugger.gdb
         with contextlib.suppress(OSError):  # where Yama allows attaching to descendants only
-            process.syscall("prctl", PR_SET_PTRACER, self._gdb.pid, 0, 0, 0)
-        ptrace(DETACH, process.pid, 0, signal.SIGSTOP)
-        return self._gdb.ask({"job": "look", "pid": process.pid, **request})
+            process.syscall("prctl", PR_SET_PTRACER, gdb.pid, 0, 0, 0)
+        process.threads.release()
+        libraries = self.program.place_libraries(process.landmarks.load_map)
+        return gdb.ask({"job": "look", "pid": process.pid, "thread": process.thread, "libraries": libraries, **request})
 
     def _see_crash(self, side: Side, flight: Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
         """The same run again, for gdb to see where it got its last signal."""
@@ -420,7 +451,7 @@ class PtraceLab(Lab):
         try:
             seen = self._look(process, {"backtrace": True})
         except (OSError, GdbFailure):
-            self._gdb.command("-causechain-sync")  # a dead gdb is another matter
+            self._debugger.gdb.command("-causechain-sync")  # a dead gdb is another matter
             return ()
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
 
@@ -443,18 +474,21 @@ def find_addresses(command: Command, deadline: float) -> list[tuple[int, str]]:
         return [(mapping.start, mapping.name) for mapping in read_mappings(subject.pid)]
 
 
+def find_libraries(command: Command, patterns: Sequence[str], deadline: float) -> Libraries:
+    """Those that the program has by the time it begins."""
+    with ending(launch(command, False, deadline)) as subject:
+        mapped = [mapping.name for mapping in read_mappings(subject.pid)]
+    return choose_libraries(mapped, command.program.path, patterns)
+
+
 def is_suitable(passing: Command, failing: Command, deadline: float) -> bool:
-    """Whether both runs can be traced here, and make no threads: stopping all of those is gdb's art."""
+    """Whether both runs can be traced here."""
     if not is_supported():
         return False
-    may_make_threads = refers_to(passing.program.path, MAKING_THREADS)
-    until = min(deadline, time.monotonic() + THREADS_SECONDS)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
         for command in (passing, failing):
-            with ending(launch(command, False, until)) as subject:
-                if may_make_threads and subject.makes_threads(until):
-                    return False
+            launch(command, False, deadline).kill()
     except (CannotStart, OSError):
         return False
     finally:

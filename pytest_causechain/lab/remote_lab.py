@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pytest_causechain.debugger.program import ProgramMap, Signature
@@ -32,8 +33,8 @@ class _Trouble(Exception):
 
 
 class RemoteLab(Lab):
-    """`kind` forces a lab: "fork", "rerun" or "gdb". `others` are further runs, known by `name_other`. With a
-    `repair` the passing run is the twin of the failing one."""
+    """`kind` forces a lab: "fork", "rerun" or "gdb". `libraries` and `cache` are as in Open. `others` are further runs,
+    known by `name_other`. With a `repair` the passing run is the twin of the failing one."""
 
     def __init__(
         self,
@@ -41,18 +42,20 @@ class RemoteLab(Lab):
         failing: Command,
         deadline: float,
         kind: str | None = None,
+        libraries: tuple[str, ...] = (),
+        cache: Path | None = None,
         others: Sequence[Command] = (),
         repair: Intervention | Patch | None = None,
     ) -> None:
         self.deadline = deadline
         self.name = kind or ""
-        # Whether calls are on the stack where the runs begin.
         self.begins_inside = isinstance(repair, Intervention)
-        self._opening = Open(passing, failing, deadline, kind, tuple(others), repair)
+        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair)
         self._run_seconds = FIRST_RUN_SECONDS
         self._companion: Companion | None = None
         self.program: ProgramMap
         self.recordable: int
+        self.width: int
         try:
             self._call(self._opening)
         except BaseException:
@@ -144,7 +147,7 @@ class RemoteLab(Lab):
             with uninterrupted():
                 self._companion = Companion("pytest_causechain.lab.engine")
             # A new engine numbers types anew: earlier visits keep the table that they came with.
-            self.program, self.recordable = self._exchange(self._opening)
+            self.program, self.recordable, self.width, self.notes = self._exchange(self._opening)
             self._exchange(Call("run_seconds", (self._run_seconds,)))
         return None if isinstance(message, Open) else self._exchange(message)
 

@@ -64,12 +64,14 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Breakpoint:
-    """One stop on the way to a moment of the passing run: the visit-th execution of function + offset."""
+    """One stop on the way to a moment of the passing run: the visit-th execution of function + offset, which may lie
+    in a shared library."""
 
     function: str
     file: str
     offset: int
     visit: int
+    library: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Cause:
     type: str
     passing: str
     failing: str
-    kind: Literal["value", "repoint", "create", "delete", "input"]
+    kind: Literal["value", "repoint", "create", "delete", "alias", "input"]
     frame: int | None = None
     assignment: str | None = None
 

@@ -16,7 +16,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The visit-th execution of an instruction; addresses are those of the file, before loading."""
+    """The visit-th execution of an instruction; addresses are those of the file, as LoadMap tells them."""
 
     address: int
     visit: int

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
-from pytest_causechain.moments.tree import Invocation, Line
+from pytest_causechain.moments.tree import Tree
 
 # Myers' algorithm takes time and memory in proportion to the square of the number of differences.
 DIFFERENCES_LIMIT = 1_000
@@ -12,32 +15,88 @@ DIFFERENCES_LIMIT = 1_000
 LOOK_AHEAD = 50
 
 
-def align_trees(
-    passing: Sequence[Invocation], failing: Sequence[Invocation]
-) -> list[tuple[Invocation | Line, Invocation | Line]]:
-    """Pairs of calls and statements with equal calling contexts, in the order of both runs.
+class Stretch(NamedTuple):
+    """As many successive elements of both sequences, from these on, that match one by one."""
+
+    passing: int
+    failing: int
+    length: int
+
+
+class Common(Sequence[tuple[int, int]]):
+    """Pairs of numbers that match, in the order of both runs; there may be millions in few stretches."""
+
+    def __init__(self, stretches: Iterable[Stretch]) -> None:
+        self._stretches = sorted(stretches, key=lambda stretch: stretch.failing)
+        self._failing = [stretch.failing for stretch in self._stretches]
+        self._ends = list(accumulate(stretch.length for stretch in self._stretches))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> tuple[int, int]:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = bisect_right(self._ends, index)
+        stretch = self._stretches[number]
+        offset = index - (self._ends[number] - stretch.length)
+        return stretch.passing + offset, stretch.failing + offset
+
+    def first_from(self, failing: int) -> int:
+        """The index of the first pair whose number in the failing run is not below this one."""
+        number = bisect_right(self._failing, failing) - 1
+        if number < 0:
+            return 0
+        stretch = self._stretches[number]
+        return self._ends[number] - stretch.length + min(failing - stretch.failing, stretch.length)
+
+
+def align_trees(passing: Tree, failing: Tree) -> Common:
+    """Calls and statements with equal calling contexts.
 
     Two calls match when they call one function from one place within matching calls."""
-    pairs: list[tuple[Invocation | Line, Invocation | Line]] = []
-    pending: list[tuple[Sequence[Invocation | Line], Sequence[Invocation | Line]]] = [(passing, failing)]
+    stretches: list[Stretch] = []
+    pending = [(-1, -1)]
     while pending:
-        ours, theirs = pending.pop()
-        for i, j in common_subsequence([x.token for x in ours], [x.token for x in theirs]):
-            left, right = ours[i], theirs[j]
-            pairs.append((left, right))
-            if isinstance(left, Invocation) and isinstance(right, Invocation):
-                pending.append((left.children, right.children))
-    return sorted(pairs, key=lambda pair: pair[1].event)
+        ours, theirs = (list(tree.children(item)) for tree, item in zip((passing, failing), pending.pop(), strict=True))
+        tokens = ([passing.tokens[i] for i in ours], [failing.tokens[j] for j in theirs])
+        for stretch in common_subsequence(*tokens):
+            for n in range(stretch.length):
+                i, j = ours[stretch.passing + n], theirs[stretch.failing + n]
+                size = passing.ends[i] - i
+                if size == failing.ends[j] - j and passing.shapes[i] == failing.shapes[j]:
+                    append_stretch(stretches, Stretch(i, j, size))  # with all within
+                else:
+                    append_stretch(stretches, Stretch(i, j, 1))
+                    pending.append((i, j))
+    return Common(stretches)
 
 
-def common_subsequence(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Index pairs of a longest common subsequence (of a long one where the sequences differ a lot)."""
-    start = 0
-    while start < min(len(a), len(b)) and a[start] == b[start]:
-        start += 1
-    end = 0
-    while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
-        end += 1
+def append_stretch(stretches: list[Stretch], new: Stretch) -> None:
+    """Those that continue each other become one."""
+    if stretches:
+        last = stretches[-1]
+        if (last.passing + last.length, last.failing + last.length) == (new.passing, new.failing):
+            stretches[-1] = Stretch(last.passing, last.failing, last.length + new.length)
+            return
+    stretches.append(new)
+
+
+def common_subsequence(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Stretch]:
+    """A longest common subsequence (a long one where the sequences differ a lot)."""
+    shorter = min(len(a), len(b))
+    start = next((n for n in range(shorter) if a[n] != b[n]), shorter)
+    end = next((n for n in range(shorter - start) if a[-1 - n] != b[-1 - n]), shorter - start)
+    found: list[Stretch] = [Stretch(0, 0, start)] if start else []
+    for i, j in common_inside(a, b, start, end):
+        append_stretch(found, Stretch(i, j, 1))
+    if end:
+        append_stretch(found, Stretch(len(a) - end, len(b) - end, end))
+    return found
+
+
+def common_inside(a: Sequence[Hashable], b: Sequence[Hashable], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Without the beginnings and ends that are alike."""
     # What only one of them has is in no common subsequence: without it there are fewer differences.
     elements_a, elements_b = set(a[start : len(a) - end]), set(b[start : len(b) - end])
     kept_a = [i for i in range(start, len(a) - end) if a[i] in elements_b]
@@ -46,11 +105,7 @@ def common_subsequence(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tup
     inner = shortest_edit(inner_a, inner_b)
     if inner is None:
         inner = look_ahead(inner_a, inner_b)
-    return [
-        *((i, i) for i in range(start)),
-        *((kept_a[i], kept_b[j]) for i, j in inner),
-        *((len(a) - k, len(b) - k) for k in range(end, 0, -1)),
-    ]
+    return ((kept_a[i], kept_b[j]) for i, j in inner)
 
 
 def shortest_edit(a: Sequence[object], b: Sequence[object]) -> list[tuple[int, int]] | None:

@@ -1,24 +1,49 @@
-"""Finds the moments two runs have in common: calls of the whole run first, statements where they are asked for."""
+"""Finds the moments two runs have in common: calls of the whole run first, statements where they are asked for.
+
+There may be millions. Those asked for are spread evenly over their part of the run; where the search narrows down, it
+asks for those between two of them, until there are none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from pytest_causechain.lab.laboratory import Event, Lab
+from pytest_causechain.lab.laboratory import Events, Lab
 from pytest_causechain.model.moment import Moment, Position, Stop
-from pytest_causechain.moments.alignment import align_trees
+from pytest_causechain.moments.alignment import Common, align_trees
 from pytest_causechain.moments.calls import Calls, Section
-from pytest_causechain.moments.tree import Invocation, Line
+from pytest_causechain.moments.tree import Tree
+
+T = TypeVar("T")
+
+# Moments given at a time.
+SPREAD = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The statements of both runs between two calls, and the moments among them."""
+    """The statements of both runs from one common call to another, the `last`, or to the end."""
 
-    moments: tuple[Moment, ...]
     passing: Section
     failing: Section
+    passing_tree: Tree
+    failing_tree: Tree
+    common: Common
+    last: int | None
+
+    def statements(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """Those that the runs have in common, of the failing run's events from one to another, as numbers in the
+        trees. Without the first one of each call: the call itself is that moment, unless the run begins in it."""
+        tree, common = self.failing_tree, self.common
+        numbers = range(common.first_from(begin + tree.above), common.first_from(end + tree.above))
+        pairs = (common[n] for n in numbers)
+        begun = tree.above if self.failing.is_opening else -1
+        return [
+            (ours, theirs)
+            for ours, theirs in pairs
+            if not tree.tokens[theirs][1] and (theirs == begun or tree.parents[theirs] != theirs - 1)
+        ]
 
 
 class Timeline:
@@ -27,96 +52,118 @@ class Timeline:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._passing, self._failing = Calls(lab, "passing"), Calls(lab, "failing")
-        self._windows: dict[tuple[int, int | None], Window] = {}
-        pairs = align_trees(self._passing.roots, self._failing.roots)
-        self.calls = tuple(
-            self._call(ours, theirs)
-            for ours, theirs in pairs
-            if isinstance(ours, Invocation) and isinstance(theirs, Invocation) and theirs.event >= 0
-        )
+        # By the indices of the common calls at their ends.
+        self._windows: dict[tuple[int, int], Window] = {}
+        self._common = align_trees(self._passing.tree, self._failing.tree)
+        # The index of the first common call that is a moment: of those that both runs begin in, the innermost.
+        self._first = max(0, len(self._failing.opening) - 1)
         self.complete = self._passing.complete and self._failing.complete
         # Whether there were more calls than can be recorded, rather than a run without end.
         self.is_cut = self._passing.is_cut or self._failing.is_cut
 
-    def _call(self, ours: Invocation, theirs: Invocation) -> Moment:
+    def calls(self, earlier: Moment | None = None, later: Moment | None = None) -> tuple[Moment, ...]:
+        """Common calls, spread over the time between two moments, or over the whole run."""
+        first = self._common.first_from(earlier.event + 1) if earlier is not None else self._first
+        return self._spread_calls(first, self._call_from(later))
+
+    def statements(self, earlier: Moment, later: Moment | None = None) -> tuple[Moment, ...]:
+        """Common statements, spread over the time between two moments, or behind one."""
+        window = self._window(self._common.first_from(earlier.event + 1) - 1, self._call_from(later))
+        begin = window.failing.index(*earlier.time) + (not earlier.is_entry)
+        end = len(window.failing.events)
+        if later is not None and later.time != (window.last, 0):
+            end = window.failing.index(*later.time)
+        return tuple(self._statement(window, *pair) for pair in evenly(window.statements(begin, end)))
+
+    def _call_from(self, moment: Moment | None) -> int:
+        """The index of the first common call that comes not before a moment."""
+        if moment is None:
+            return len(self._common)
+        return self._common.first_from(moment.event + (not moment.is_entry))
+
+    def _spread_calls(self, first: int, end: int) -> tuple[Moment, ...]:
+        return tuple(self._call(*self._common[n]) for n in evenly(range(first, end)))
+
+    def _call(self, ours: int, theirs: int) -> Moment:
         program = self._lab.program
-        body = Stop(program.function_at(theirs.function).body, 1)  # type: ignore[union-attr]
-        if self._failing.is_opening(theirs.event):
+        function = self._failing.events.addresses[theirs]
+        if self._failing.is_opening(theirs):
             return self._beginning(theirs)
-        stop = self._failing.stop(theirs.event)
+        body = Stop(program.function_at(function).body, 1)  # type: ignore[union-attr]
+        stop = self._failing.stop(theirs)
         return Moment(
-            position=program.position(theirs.function),
-            backtrace=self._backtrace(theirs),
-            event=theirs.event,
+            position=program.position(function),
+            backtrace=self._backtrace(self._failing.tree, theirs),
+            event=theirs,
             step=0,
-            passing_event=ours.event,
+            passing_event=ours,
             passing_step=0,
             visit=stop.visit,
-            passing=(self._passing.stop(ours.event), body),
+            passing=(self._passing.stop(ours), body),
             failing=(stop, body),
         )
 
-    def _beginning(self, invocation: Invocation) -> Moment:
+    def _beginning(self, call: int) -> Moment:
         """Where both runs begin inside of a call."""
         visit = self._lab.visit("failing", ())
-        position = self._lab.program.position(invocation.function)
+        position = self._lab.program.position(self._failing.events.addresses[call])
         if visit is not None and visit.frames[0].file is not None:
             position = Position(position.function, visit.frames[0].file, visit.frames[0].line)
-        return Moment(position, self._backtrace(invocation), 0, 0, 0, 0, 1, (), ())
+        return Moment(position, self._backtrace(self._failing.tree, call), call, 0, call, 0, 1, (), ())
 
-    def _backtrace(self, invocation: Invocation) -> tuple[str, ...]:
-        return tuple(self._lab.program.position(i.function).function for i in reversed(invocation.path()))
+    def _backtrace(self, tree: Tree, call: int) -> tuple[str, ...]:
+        return tuple(self._lab.program.position(tree.tokens[i][0]).function for i in reversed(tree.path(call)))
 
-    def window(self, earlier: Moment, later: Moment | None) -> Window:
-        """The statements between two calls, or from a call to the end of the runs."""
-        key = (earlier.event, later.event if later else None)
-        if key not in self._windows:
-            passing = self._passing.section(earlier.passing_event, later.passing_event if later else None)
-            failing = self._failing.section(earlier.event, later.event if later else None)
-            self._windows[key] = Window(tuple(self._statements(passing, failing)), passing, failing)
-        return self._windows[key]
+    def _statement(self, window: Window, ours: int, theirs: int) -> Moment:
+        tree = window.failing_tree
+        here, there = ours - window.passing_tree.above, theirs - tree.above
+        address = tree.tokens[theirs][0]
+        passing, failing = window.passing.time(here), window.failing.time(there)
+        visit = window.failing.visit(there)
+        return Moment(
+            position=self._lab.program.position(address),
+            backtrace=self._backtrace(tree, tree.parents[theirs]),
+            event=failing[0],
+            step=failing[1],
+            passing_event=passing[0],
+            passing_step=passing[1],
+            visit=visit,
+            passing=(*self._passing.stops(passing[0]), Stop(address, window.passing.visit(here))),
+            failing=(*self._failing.stops(failing[0]), Stop(address, visit)),
+        )
 
-    def _statements(self, passing: Section, failing: Section) -> Iterator[Moment]:
-        trees = (self._passing.section_tree(passing), self._failing.section_tree(failing))
-        holders = holders_of(trees[1])
-        times = (passing.when(), failing.when())
-        for ours, theirs in align_trees(*trees):
-            if not isinstance(ours, Line) or not isinstance(theirs, Line):
-                continue
-            holder = holders[theirs.event]
-            is_begun = holder.event < 0 and failing.is_opening
-            if is_first_statement(holder, theirs) and not is_begun:
-                continue  # the call itself is that moment
-            here, there = times[0][ours.event], times[1][theirs.event]
-            yield Moment(
-                position=self._lab.program.position(theirs.address),
-                backtrace=self._backtrace(holder),
-                event=there.event,
-                step=there.step,
-                passing_event=here.event,
-                passing_step=here.step,
-                visit=there.visit,
-                passing=(*self._passing.stops(here.event), Stop(ours.address, here.visit)),
-                failing=(*self._failing.stops(there.event), Stop(theirs.address, there.visit)),
-            )
+    def _window(self, first: int, last: int) -> Window:
+        if (first, last) not in self._windows:
+            ours, theirs = self._common[first]
+            end_ours, end_theirs = self._common[last] if last < len(self._common) else (None, None)
+            passing, failing = self._passing.section(ours, end_ours), self._failing.section(theirs, end_theirs)
+            trees = self._passing.section_tree(passing), self._failing.section_tree(failing)
+            self._windows[first, last] = Window(passing, failing, *trees, align_trees(*trees), end_theirs)
+        return self._windows[first, last]
 
     @property
     def matched(self) -> int:
-        return len({*self.calls, *(m for window in self._windows.values() for m in window.moments)})
+        """How many moments are known: windows may overlap."""
+        statements = {
+            window.failing.time(theirs - window.failing_tree.above)
+            for window in self._windows.values()
+            for _, theirs in window.statements(0, len(window.failing.events))
+        }
+        return len(self._common) - self._first + len(statements)
 
     def called_at(self, moment: Moment) -> str | None:
         """The function that the failing run's statement at this moment calls first, where that was traced."""
         if moment.step == 0:
             return None
-        for (_, last), window in self._windows.items():
+        for window in self._windows.values():
             section = window.failing
             if not section.covers(moment.event):
                 continue
-            following = section.index(moment.event, moment.step) + 1
+            following = section.index(*moment.time) + 1
             if following < len(section.events):
                 event = section.events[following]
-            elif last is not None and section.complete:
-                event = self._failing.events[last]
+            elif window.last is not None and section.complete:
+                event = self._failing.events[window.last]
             else:
                 continue
             return self._lab.program.position(event.address).function if event.return_address else None
@@ -128,18 +175,17 @@ class Timeline:
             return (self._failing.stop(later.event, earlier.event), later.failing[-1])
         for window in self._windows.values():
             section = window.failing
-            if section.covers(later.event) and section.index(later.event, later.step) < len(section.events):
-                begin = section.index(earlier.event, earlier.step) + 1
-                between = section.events[begin : section.index(later.event, later.step) + 1]
+            if section.covers(later.event) and section.index(*later.time) < len(section.events):
                 address = later.failing[-1].address
-                return (Stop(address, sum(event.address == address for event in between)),)
+                between = section.events.addresses[section.index(*earlier.time) + 1 : section.index(*later.time) + 1]
+                return (Stop(address, between.count(address)),)
         return None
 
-    def executed(self, earlier: Moment, later: Moment) -> tuple[tuple[Event, ...], tuple[Event, ...]] | None:
+    def executed(self, earlier: Moment, later: Moment) -> tuple[Events, Events] | None:
         """What the passing and the failing run executed from one moment, its own statement first, to another;
         None where that was not traced: both must lie in one window or at its ends."""
-        for (_, last), window in self._windows.items():
-            ends = later.event == last and later.is_entry
+        for window in self._windows.values():
+            ends = later.time == (window.last, 0)
             passing = executed_part(
                 window.passing,
                 (earlier.passing_event, earlier.passing_step),
@@ -151,7 +197,7 @@ class Timeline:
         return None
 
 
-def executed_part(section: Section, begin: tuple[int, int], end: tuple[int, int] | None) -> tuple[Event, ...] | None:
+def executed_part(section: Section, begin: tuple[int, int], end: tuple[int, int] | None) -> Events | None:
     """From one moment's statement up to another's, or to the end of the section; None where it does not reach."""
     if not section.covers(begin[0]) or not (section.complete if end is None else section.covers(end[0])):
         return None
@@ -159,19 +205,8 @@ def executed_part(section: Section, begin: tuple[int, int], end: tuple[int, int]
     return section.events[max(0, section.index(*begin)) : last] if last <= len(section.events) else None
 
 
-def holders_of(roots: Sequence[Invocation]) -> dict[int, Invocation]:
-    """The invocation each statement's event belongs to."""
-    result: dict[int, Invocation] = {}
-    pending = list(roots)
-    while pending:
-        invocation = pending.pop()
-        for child in invocation.children:
-            if isinstance(child, Line):
-                result[child.event] = invocation
-            else:
-                pending.append(child)
-    return result
-
-
-def is_first_statement(holder: Invocation, line: Line) -> bool:
-    return holder.children[0] is line and line.event == holder.event + 1
+def evenly(items: Sequence[T]) -> Sequence[T]:
+    """At most so many of them, with the first and the last."""
+    if len(items) <= SPREAD:
+        return items
+    return [items[(len(items) - 1) * n // (SPREAD - 1)] for n in range(SPREAD)]

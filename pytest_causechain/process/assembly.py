@@ -10,7 +10,7 @@ from pytest_causechain.process.linux import INT3, SYSCALL_INSTRUCTION, SYSCALLS
 
 QUAD = struct.Struct("<Q")
 # mov REGISTER, imm64
-LOAD = {"rax": b"\x48\xb8", "rdi": b"\x48\xbf", "rsi": b"\x48\xbe", "rdx": b"\x48\xba"}
+LOAD = {"rax": b"\x48\xb8", "rdi": b"\x48\xbf", "rsi": b"\x48\xbe", "rdx": b"\x48\xba", "r10": b"\x49\xba"}
 STORE_RAX = b"\x48\xa3"  # mov [imm64], rax
 FETCH_RAX = b"\x48\xa1"  # mov rax, [imm64]
 RAX_TO_RDI = b"\x48\x89\xc7"  # mov rdi, rax
@@ -49,10 +49,12 @@ class SystemCalls:
         return bytes(self._code) + INT3
 
 
-def assemble_fork(flags: int) -> bytes:
+def assemble_fork(flags: int, number_at: int) -> bytes:
     """clone(2), after which the new process goes on behind this code; the old one stops at a breakpoint, and when it
-    is resumed does the same again."""
+    is resumed does the same again. `number_at` is where the C library keeps the number of the thread, if the flags
+    ask for it."""
     code = LOAD["rdi"] + QUAD.pack(flags) + LOAD["rsi"] + QUAD.pack(0)  # on the same stack
+    code += LOAD["r10"] + QUAD.pack(number_at)
     code += LOAD["rax"] + QUAD.pack(SYSCALLS["clone"]) + SYSCALL_INSTRUCTION + TEST_EAX
     back = INT3 + JUMP_SHORT
     code += JUMP_IF_ZERO + bytes([len(back) + 1]) + back

@@ -14,11 +14,19 @@ import struct
 from collections.abc import Iterator
 
 from pytest_causechain.process.assembly import SystemCalls, assemble_fork
-from pytest_causechain.process.linux import CLONE_PARENT, CLONE_PTRACE, PAGE, SETOPTIONS, current_processor, ptrace
+from pytest_causechain.process.linux import (
+    CLONE_CHILD_CLEARTID,
+    CLONE_CHILD_SETTID,
+    CLONE_PARENT,
+    CLONE_PTRACE,
+    PAGE,
+    PR_GET_TID_ADDRESS,
+    current_processor,
+)
 from pytest_causechain.process.maps import (
     Descriptor,
     Mapping,
-    has_children,
+    list_children,
     list_threads,
     pending_signals,
     read_descriptors,
@@ -26,7 +34,8 @@ from pytest_causechain.process.maps import (
     read_timers,
 )
 from pytest_causechain.process.subject import Streams, Subject, identity
-from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, ProcessGone, Tracee
+from pytest_causechain.process.threads import ProcessGone
+from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, Tracee
 
 CODE_AT = SCRATCH + 64
 # The names of the files for the next copy's outputs, then those of all others.
@@ -44,12 +53,16 @@ class CannotCopy(Exception):
 class Template:
     """A subject that stands at a moment, ready to be copied; it does nothing else any more."""
 
-    def __init__(self, subject: Subject) -> None:
-        """CannotCopy when it has threads, or descriptors that copies would share."""
+    def __init__(self, subject: Subject, is_root: bool = False) -> None:
+        """CannotCopy when it has threads, or descriptors that copies would share.
+
+        `is_root`: it has not run yet. Copies of it may know the number of their own first thread; those of a template
+        that has locked a mutex in its name must not."""
         self.subject = subject
+        self._is_root = is_root
         if len(list_threads(subject.pid)) > 1:
             raise CannotCopy("threads")
-        if has_children(subject.pid):
+        if list_children(subject.pid):
             raise CannotCopy("children")  # which only the original can wait for
         if any(is_shared(mapping) for mapping in read_mappings(subject.pid)):
             raise CannotCopy("shared memory")
@@ -61,7 +74,7 @@ class Template:
         self._processors = os.sched_getaffinity(subject.pid)
         self._calls = self._prepare_code(read_descriptors(subject.pid))
         self._home = subject.registers()
-        ptrace(SETOPTIONS, subject.pid, 0, OPTIONS)
+        subject.threads.set_options(OPTIONS)
         subject.jump(CODE_AT)
 
     def _prepare_code(self, descriptors: list[Descriptor]) -> int:
@@ -88,7 +101,11 @@ class Template:
             calls.call_on(opened[descriptor.shared_with], "dup3", descriptor.number, descriptor.flags & os.O_CLOEXEC)
         for number in opened.values():
             calls.call_on(number, "close")
-        code = assemble_fork(CLONE_PARENT | CLONE_PTRACE | signal.SIGCHLD) + calls.assemble()
+        number_at = find_thread_number(subject)
+        flags = CLONE_PARENT | CLONE_PTRACE | signal.SIGCHLD | (CLONE_CHILD_CLEARTID if number_at else 0)
+        if number_at and self._is_root:
+            flags |= CLONE_CHILD_SETTID
+        code = assemble_fork(flags, number_at) + calls.assemble()
         if len(code) > CODE_LIMIT or len(paths) > PATHS_LIMIT:
             raise CannotCopy("too many open files")
         subject.write(CODE_AT, code)
@@ -109,7 +126,7 @@ class Template:
                 streams.close()
                 raise
             try:
-                copy.wait()
+                copy.settle()
                 os.setpgid(copy.pid, copy.pid)
                 self._open_files(copy)
                 copy.set_registers(self._home)
@@ -162,6 +179,15 @@ def beside(pid: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, processors)
+
+
+def find_thread_number(subject: Subject) -> int:
+    """Where the C library keeps the number of the first thread, which the kernel clears at its end; 0 where it does not
+    tell."""
+    subject.write(SCRATCH_DATA, bytes(8))
+    with contextlib.suppress(OSError):
+        subject.syscall("prctl", PR_GET_TID_ADDRESS, SCRATCH_DATA)
+    return int.from_bytes(subject.read(SCRATCH_DATA, 8), "little")
 
 
 def is_harmless(descriptor: Descriptor) -> bool:

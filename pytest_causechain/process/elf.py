@@ -16,7 +16,11 @@ TYPE_EXECUTABLE = 2
 TYPE_SHARED = 3  # position-independent executables too
 MACHINE_X86_64 = 62
 SECTION_SYMBOLS, SECTION_NOTE, SECTION_DYNAMIC_SYMBOLS = 2, 7, 11
-SEGMENT_NOTE = 4
+SEGMENT_NOTE, SEGMENT_THREAD = 4, 7
+KIND_OF_SYMBOL, SYMBOL_OBJECT, SYMBOL_THREAD = 0xF, 1, 6
+WRITABLE_SECTIONS = (b".data", b".bss")
+# The compiler's own start-up code is in every program.
+START_UP_OBJECT = b"completed."
 NOTE_BUILD_ID = 3
 
 FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -90,20 +94,6 @@ def _round_up(size: int, alignment: int) -> int:
 
 
 @cache
-def refers_to(path: str, names: tuple[str, ...]) -> bool:
-    """Whether the file has, or asks for, one of these symbols."""
-    wanted = {name.encode() for name in names}
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        sections = read_sections(content)
-        for section in sections:
-            if section.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS):
-                for name, _ in _symbols(content, section, sections[section.link].offset):
-                    if name.partition(b"@")[0] in wanted:
-                        return True
-    return False
-
-
-@cache
 def find_symbols(path: str, names: tuple[str, ...]) -> dict[str, int]:
     """Values of the wanted symbols that the file defines: relative to the load base unless its type is fixed."""
     wanted = {name.encode(): name for name in names}
@@ -115,6 +105,47 @@ def find_symbols(path: str, names: tuple[str, ...]) -> dict[str, int]:
                 for name, value in _symbols(content, section, sections[section.link].offset):
                     if name in wanted and value is not None:
                         found.setdefault(wanted[name], value)
+    return found
+
+
+def find_objects(path: str) -> list[tuple[str, int, int]]:
+    """Name, address and size of all that the symbol tables know of the program's own writable data."""
+    found: dict[int, tuple[str, int, int]] = {}
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        sections = read_sections(content)
+        for section in sections:
+            if section.kind not in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS):
+                continue
+            names = sections[section.link].offset
+            table = content[section.offset : section.offset + section.size]
+            for name, info, _, index, address, size in SYMBOL.iter_unpack(table):
+                is_own = 0 < index < len(sections) and sections[index].name in WRITABLE_SECTIONS
+                if is_own and size and info & KIND_OF_SYMBOL == SYMBOL_OBJECT:
+                    text = content[names + name : content.find(b"\0", names + name)].partition(b"@")[0]
+                    if text.startswith(START_UP_OBJECT):
+                        continue
+                    found.setdefault(address, (text.decode("utf-8", "replace"), address, size))
+    return sorted(found.values(), key=lambda row: row[1])
+
+
+def find_thread_symbols(path: str) -> dict[str, int]:
+    """Where the variables of a thread lie, relative to its thread pointer, if the file is the program itself."""
+    found: dict[str, int] = {}
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        header = FILE_HEADER.unpack_from(content)
+        segments = (SEGMENT_HEADER.unpack_from(content, header[5] + header[9] * n) for n in range(header[10]))
+        # Only one, behind whose end, rounded up, the thread pointer points.
+        size = next((_round_up(segment[6], segment[7] or 1) for segment in segments if segment[0] == SEGMENT_THREAD), 0)
+        sections = read_sections(content) if size else []
+        for section in sections:
+            if section.kind == SECTION_SYMBOLS:
+                names = sections[section.link].offset
+                for name, info, _, index, value, _ in SYMBOL.iter_unpack(
+                    content[section.offset : section.offset + section.size]
+                ):
+                    if index and info & KIND_OF_SYMBOL == SYMBOL_THREAD:
+                        at = names + name
+                        found[content[at : content.find(b"\0", at)].decode("utf-8", "replace")] = value - size
     return found
 
 

@@ -9,17 +9,18 @@ import ctypes
 import os
 import platform
 
-TRACEME, CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 0, 7, 9, 12, 13, 17
-SETOPTIONS, GETEVENTMSG, GETREGSET, SETREGSET = 0x4200, 0x4201, 0x4204, 0x4205
+CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 7, 9, 12, 13, 17
+SETOPTIONS, GETEVENTMSG, GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4200, 0x4201, 0x4204, 0x4205, 0x4206, 0x4207
 TRACE_FORK, TRACE_VFORK, TRACE_CLONE, TRACE_EXEC, TRACE_VFORK_DONE, TRACE_EXIT = 0x2, 0x4, 0x8, 0x10, 0x20, 0x40
 EXIT_KILL = 0x100000
-EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_VFORK_DONE, EVENT_EXIT = 1, 2, 3, 4, 5, 6
+EVENT_FORK, EVENT_VFORK, EVENT_CLONE, EVENT_EXEC, EVENT_VFORK_DONE, EVENT_EXIT, EVENT_STOP = 1, 2, 3, 4, 5, 6, 128
 NT_X86_XSTATE = 0x202
 WAIT_ALL = 0x40000000  # __WALL: children of any kind, threads too
 ADDR_NO_RANDOMIZE = 0x0040000
-CLONE_PARENT, CLONE_PTRACE = 0x8000, 0x2000
+CLONE_PARENT, CLONE_PTRACE, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x2000, 0x200000, 0x1000000
 AT_ENTRY = 9
-PR_SET_PDEATHSIG, PR_SET_PTRACER = 1, 0x59616D61
+PROCESS_CLOCK = 2  # the low bits of the number of a clock, above which those of a process are
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_TID_ADDRESS, PR_SET_PTRACER = 1, 36, 40, 0x59616D61
 PROT_READ_WRITE, PROT_READ_EXECUTE, PROT_ALL = 3, 5, 7
 MAP_PRIVATE_FIXED_ANONYMOUS = 0x100032  # with MAP_FIXED_NOREPLACE: never over something that is there
 SYSCALLS = {
@@ -34,7 +35,7 @@ SYSCALLS = {
     "dup3": 292,
     "memfd_create": 319,
 }
-KCMP, KCMP_FILE = 312, 0
+KCMP, KCMP_FILE, TGKILL, FUTEX = 312, 0, 234, 202
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 INT3 = b"\xcc"
 PAGE = 4096
@@ -59,7 +60,9 @@ class Registers(ctypes.Structure):
     rbp: int
     rax: int
     r11: int
+    gs_base: int
     orig_rax: int
+    fs_base: int
 
 
 class IoVector(ctypes.Structure):
@@ -77,10 +80,16 @@ def ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> None:
         raise OSError(error, os.strerror(error), f"ptrace {request:#x} of {pid}")
 
 
-def trace_me() -> None:
-    """In a child, before exec."""
-    if _libc.ptrace(TRACEME, 0, None, None) == -1:
-        raise OSError(ctypes.get_errno(), "ptrace refused")
+def event_message(thread: int) -> int:
+    """Of a thread that stopped at an event: the number of the process or thread it has made."""
+    message = ctypes.c_ulong()
+    ptrace(GETEVENTMSG, thread, 0, ctypes.addressof(message))
+    return message.value
+
+
+def send_signal(pid: int, thread: int, sign: int) -> None:
+    """To one thread of a process, if it is still there."""
+    _libc.syscall(TGKILL, pid, thread, sign)
 
 
 def is_one_open_file(pid: int, first: int, second: int) -> bool:
@@ -96,6 +105,11 @@ def fix_addresses() -> None:
 def die_with_parent() -> None:
     """The kernel kills this process when the thread that started it ends."""
     _libc.prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """What the children of this process leave behind becomes its own child, and not that of the first process."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def current_processor() -> int:

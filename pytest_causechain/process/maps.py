@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_causechain.process.linux import AT_ENTRY, is_one_open_file
+from pytest_causechain.model.load_map import LoadMap, Module
+from pytest_causechain.process.linux import AT_ENTRY, PAGE, is_one_open_file
+
+# The bits from here on of an entry of /proc/PID/pagemap: present, or swapped out.
+PAGE_IN_USE = 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +56,48 @@ def read_mappings(pid: int) -> list[Mapping]:
     return mappings
 
 
-def load_base(mappings: list[Mapping], path: str) -> int | None:
-    """Where a file is mapped from its beginning on."""
-    return next((m.start for m in mappings if m.name == path and m.offset == 0), None)
+class NotMapped(Exception):
+    """The file, named by `path`, is no part of the process."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is not mapped")
+        self.path = path
+
+
+def locate_modules(mappings: list[Mapping], path: str, relocated: bool, libraries: Sequence[str] = ()) -> LoadMap:
+    """Where a program, whose addresses may be fixed, and libraries have been loaded; NotMapped for one that has not."""
+    program = locate(mappings, path)
+    if not relocated:
+        program = replace(program, base=0)
+    return LoadMap((program, *(locate(mappings, library) for library in libraries)))
+
+
+def locate(mappings: list[Mapping], path: str) -> Module:
+    own = [mapping for mapping in mappings if mapping.name == path]
+    base = next((mapping.start for mapping in own if mapping.offset == 0), None)
+    if base is None:
+        raise NotMapped(path)
+    return Module(base, own[0].start, own[-1].end)
+
+
+def skip_unused_stack(pid: int, mappings: list[Mapping]) -> Iterator[Mapping]:
+    """The same without the pages of threads' stacks, living or kept for new ones, that were never touched: each is 8
+    MiB, of which most is not. They lie above a page that nothing may touch."""
+    guarded = {mapping.end for mapping in mappings if mapping.permissions.startswith("---")}
+    for mapping in mappings:
+        if mapping.name == "" and mapping.start in guarded and mapping.permissions.startswith("rw"):
+            if (start := first_touched(pid, mapping)) < mapping.end:
+                yield replace(mapping, start=start)
+        else:
+            yield mapping
+
+
+def first_touched(pid: int, mapping: Mapping) -> int:
+    """Where its first page begins that has a place in memory or was swapped out; else its end."""
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:
+        entries = os.pread(file.fileno(), (mapping.end - mapping.start) // PAGE * 8, mapping.start // PAGE * 8)
+    touched = (number for number, (entry,) in enumerate(struct.iter_unpack("<Q", entries)) if entry >> PAGE_IN_USE)
+    return mapping.start + PAGE * next(touched, len(entries) // 8)
 
 
 def read_descriptors(pid: int) -> list[Descriptor]:
@@ -80,8 +124,9 @@ def read_descriptors(pid: int) -> list[Descriptor]:
     return found
 
 
-def has_children(pid: int) -> bool:
-    return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().strip())
+def list_children(pid: int) -> list[int]:
+    """Of a process with a single thread; also those that have ended and were not waited for."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def list_threads(pid: int) -> list[int]:
@@ -90,6 +135,33 @@ def list_threads(pid: int) -> list[int]:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except FileNotFoundError:
         return []
+
+
+def is_thread(pid: int, thread: int) -> bool:
+    return os.path.exists(f"/proc/{pid}/task/{thread}")
+
+
+def has_ended(thread: int) -> bool:
+    """The first thread of a process stays in this state while others go on."""
+    return read_state(thread) in "ZX"
+
+
+def waiting_call(thread: int) -> int | None:
+    """The number of the system call in which a thread sleeps; None while it runs or is stopped."""
+    if read_state(thread) not in "SD":
+        return None
+    try:
+        number = Path(f"/proc/{thread}/syscall").read_text().split()[0]
+    except OSError:
+        return None
+    return None if number == "running" else int(number)
+
+
+def read_state(thread: int) -> str:
+    try:
+        return Path(f"/proc/{thread}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
 
 
 def pending_signals(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Deals with the processes that a run of the program leaves behind: its children, all in one process group."""
+"""Deals with the processes that a run of the program leaves behind: its children, nearly all in one process group."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
+
+from pytest_causechain.process.maps import list_children
 
 POLL_SECONDS = 0.005
 # A process that waits for a device may survive even SIGKILL for a while.
@@ -27,6 +29,17 @@ def end_group(group: int) -> None:
     while find_members(group) and time.monotonic() < deadline:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+
+
+def end_orphans(kept: Collection[int]) -> None:
+    """All children of ours but these, and what they leave to us in turn: daemons, which leave the process group."""
+    deadline = time.monotonic() + END_SECONDS
+    while (orphans := set(list_children(os.getpid())) - set(kept)) and time.monotonic() < deadline:
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
         time.sleep(POLL_SECONDS)
 
 

@@ -2,13 +2,13 @@
 
 A record is two words: the low half of the return address (0 inside a function) and the number of the watched
 address, then the stack pointer. The buffer ends at a page that is not mapped, so that the program faults exactly
-when it is full.
+when it is full. Each thread has a buffer of its own, and before it two words which the stub finds through the gs
+register, of which programs make no use: where the next record goes, and what r11 was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from iced_x86 import (
@@ -22,19 +22,14 @@ from iced_x86 import (
 )
 
 RECORD_SIZE = 16
+CURSOR, SAVED_R11 = 0, 8
+# The last instruction of a record, which is complete before it.
+RESTORE_SIZE = 9
 JUMP_SIZE = 5  # jmp rel32
 JUMP = b"\xe9"
 STRAIGHT = {FlowControl.NEXT, FlowControl.CONDITIONAL_BRANCH}
 ENDS = {FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.RETURN}
 BRANCHES = {FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CONDITIONAL_BRANCH}
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """Words of our own in the program: where the next record goes, and what r11 was."""
-
-    cursor: int
-    saved_r11: int
 
 
 def branch_targets(address: int, code: bytes) -> set[int]:
@@ -71,9 +66,9 @@ def overwritten(address: int, code: bytes, is_barrier: Callable[[int], bool]) ->
     return None
 
 
-def make_stub(number: int, is_entry: bool, instructions: list[Instruction], at: int, slots: Slots) -> tuple[bytes, int]:
-    """The stub's code, to be placed at an address within 2 GiB of the program, and how much of it only records."""
-    head = encode(record(number, is_entry, slots), at)
+def make_stub(number: int, is_entry: bool, instructions: list[Instruction], at: int) -> tuple[bytes, int]:
+    """The stub's code, to be placed at an address within 2 GiB of the instructions, and how much of it only records."""
+    head = encode(record(number, is_entry), at)
     block: list[Instruction] = []
     for instruction in instructions:
         block += relocated_call(instruction) if instruction.is_call_near else [instruction]
@@ -89,7 +84,7 @@ def encode(block: list[Instruction], at: int) -> bytes:
     return bytes(encoder.encode(at))
 
 
-def record(number: int, is_entry: bool, slots: Slots) -> list[Instruction]:
+def record(number: int, is_entry: bool) -> list[Instruction]:
     """Only moves, which leave the flags alone. r11 is saved: a compiler that sees both sides may rely on it.
 
     At a function's entry nothing lives below the stack pointer, so the return address can be pushed and popped."""
@@ -103,19 +98,19 @@ def record(number: int, is_entry: bool, slots: Slots) -> list[Instruction]:
     else:
         back = [create.create_mem_u32(Code.MOV_RM32_IMM32, at_register(r11, 0), 0)]
     return [
-        create.create_mem_reg(Code.MOV_RM64_R64, at_address(slots.saved_r11), r11),
-        create.create_reg_mem(Code.MOV_R64_RM64, r11, at_address(slots.cursor)),
+        create.create_mem_reg(Code.MOV_RM64_R64, in_slot(SAVED_R11), r11),
+        create.create_reg_mem(Code.MOV_R64_RM64, r11, in_slot(CURSOR)),
         create.create_mem_reg(Code.MOV_RM64_R64, at_register(r11, 8), Register.RSP),  # faults at the guard page
         *back,
         create.create_mem_u32(Code.MOV_RM32_IMM32, at_register(r11, 4), number),
         create.create_reg_mem(Code.LEA_R64_M, r11, at_register(r11, RECORD_SIZE)),
-        create.create_mem_reg(Code.MOV_RM64_R64, at_address(slots.cursor), r11),
-        create.create_reg_mem(Code.MOV_R64_RM64, r11, at_address(slots.saved_r11)),
+        create.create_mem_reg(Code.MOV_RM64_R64, in_slot(CURSOR), r11),
+        create.create_reg_mem(Code.MOV_R64_RM64, r11, in_slot(SAVED_R11)),
     ]
 
 
-def at_address(address: int) -> MemoryOperand:
-    return MemoryOperand(Register.RIP, displ=address, displ_size=8)  # iced wants the target, not the distance
+def in_slot(displacement: int) -> MemoryOperand:
+    return MemoryOperand(Register.NONE, displ=displacement, displ_size=8, seg=Register.GS)
 
 
 def at_register(register: Any, displacement: int) -> MemoryOperand:

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.elf import find_symbols
 from pytest_causechain.process.limits import limit_self
 from pytest_causechain.process.linux import (
-    EVENT_CLONE,
+    CONT,
     INT3,
+    INTERRUPT,
     MAP_PRIVATE_FIXED_ANONYMOUS,
     PAGE,
     PROT_READ_EXECUTE,
     PROT_READ_WRITE,
-    SETOPTIONS,
+    SEIZE,
     SYSCALL_INSTRUCTION,
-    TRACE_CLONE,
     WAIT_ALL,
     die_with_parent,
     fix_addresses,
     ptrace,
-    trace_me,
 )
-from pytest_causechain.process.maps import entry_point, list_threads, load_base, read_mappings
+from pytest_causechain.process.maps import NotMapped, entry_point, locate_modules, read_mappings
 from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, UNKNOWN, Landmarks, NotReached, Tracee
 
 # The name that the files have which runs write their output to.
@@ -78,24 +79,10 @@ class Subject(Tracee):
         except OSError:
             return False
 
-    def makes_threads(self, deadline: float) -> bool:
-        """Run until a thread is made, or to the end."""
-        ptrace(SETOPTIONS, self.pid, 0, OPTIONS | TRACE_CLONE)
-        sign = 0
-        while len(list_threads(self.pid)) == 1:
-            self.resume(sign)
-            status = self.wait(deadline)
-            if status is None or not os.WIFSTOPPED(status):
-                return False
-            if status >> 16 == EVENT_CLONE:
-                return True
-            sign = 0 if status >> 16 else os.WSTOPSIG(status)
-        return True
 
-
-def launch(command: Command, relocated: bool, deadline: float) -> Subject:
+def launch(command: Command, relocated: bool, deadline: float, libraries: Sequence[str] = ()) -> Subject:
     """The program just as the test started it, stopped at its entry point: all libraries are in their places, and
-    nothing of its own has run."""
+    nothing of its own has run. `libraries` are those that count as its own code."""
     command.require_directory()
     stdin = os.memfd_create("stdin")
     try:
@@ -110,34 +97,46 @@ def launch(command: Command, relocated: bool, deadline: float) -> Subject:
     finally:
         os.close(stdin)
     try:
-        prepare(subject, relocated, deadline)
-    except NotReached:
+        prepare(subject, relocated, deadline, libraries)
+    except NotReached as missed:
         subject.kill()
+        if missed.status is None:
+            raise BudgetUsedUp from None
         raise CannotStart(f"{command.program.path} ends before its first instruction") from None
+    except NotMapped as missing:
+        subject.kill()
+        if missing.path in libraries:
+            raise Refusal(explain_other_libraries(missing.path)) from None
+        raise CannotStart(str(missing)) from None
     except BaseException:
         subject.kill()
         raise
     return subject
 
 
-def prepare(subject: Subject, relocated: bool, deadline: float) -> None:
+def explain_other_libraries(path: str) -> str:
+    return (
+        f"only one of the two runs uses {path}: let both tests start the program with the same libraries, or take this "
+        "one off cause_chain_libraries."
+    )
+
+
+def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Sequence[str]) -> None:
     path, pid = subject.command.program.path, subject.pid
-    ptrace(SETOPTIONS, pid, 0, OPTIONS)
     mappings = read_mappings(pid)
     vdso = next(m for m in mappings if m.name == "[vdso]")  # there even in static programs
     code = subject.read(vdso.start, vdso.end - vdso.start)
-    base = load_base(mappings, path) if relocated else 0
-    if base is None:
-        raise CannotStart(f"{path} is not mapped")
-    subject.landmarks = Landmarks(base, vdso.start + code.index(SYSCALL_INSTRUCTION))
+    load_map = locate_modules(mappings, path, relocated)
+    subject.landmarks = Landmarks(load_map, vdso.start + code.index(SYSCALL_INSTRUCTION))
     # Before the libraries come, to which the kernel gives the next free places.
     for address, protection in ((SCRATCH, PROT_READ_EXECUTE), (SCRATCH_DATA, PROT_READ_WRITE)):
         subject.syscall("mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
     subject.write(SCRATCH, INT3)
     entry = entry_point(pid)
     if subject.registers().rip != entry:  # as it is in a static program
-        subject.run_to([Stop(entry - base, 1)], deadline)
-    subject.landmarks = replace(subject.landmarks, symbols=find_library_symbols(subject))
+        subject.run_to([Stop(load_map.to_file(entry), 1)], deadline)
+    load_map = locate_modules(read_mappings(pid), path, relocated, libraries)
+    subject.landmarks = replace(subject.landmarks, load_map=load_map, symbols=find_library_symbols(subject))
 
 
 def find_library_symbols(subject: Subject) -> dict[str, int]:
@@ -166,15 +165,18 @@ def is_ours(address: int) -> bool:
 
 
 def start(command: Command, stdin: int, streams: Streams) -> int:
-    """The pid of the program, stopped behind its exec."""
+    """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
     environment = {os.fsencode(k): os.fsencode(v) for k, v in command.full_environment().items()}
     arguments = [os.fsencode(argument) for argument in command.argv]
+    gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             die_with_parent()
+            os.close(opener)
+            os.read(gate, 1)  # until it is traced
             fix_addresses()
             for descriptor, source in enumerate((feed, streams.stdout, streams.stderr)):
                 os.dup2(source, descriptor)
@@ -185,12 +187,21 @@ def start(command: Command, stdin: int, streams: Streams) -> int:
             signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the mask survives an exec
             for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and that survives an exec too
                 signal.signal(ignored, signal.SIG_DFL)
-            trace_me()
             os.execve(os.fsencode(command.program.path), arguments, environment)
         finally:
             os._exit(127)
     os.close(feed)
-    status = os.waitpid(pid, WAIT_ALL)[1]
-    if not os.WIFSTOPPED(status):
+    os.close(gate)
+    try:
+        ptrace(SEIZE, pid, 0, OPTIONS)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+    finally:
+        os.close(opener)
+    if not os.WIFSTOPPED(os.waitpid(pid, WAIT_ALL)[1]):
         raise CannotStart(f"{command.program.path} cannot be started, or not be traced")
+    # It is still within its execve(2), whose result would take the place of what we put into its registers.
+    ptrace(INTERRUPT, pid)
+    ptrace(CONT, pid)
+    os.waitpid(pid, WAIT_ALL)
     return pid

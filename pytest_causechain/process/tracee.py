@@ -15,26 +15,25 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
+from pytest_causechain.model.load_map import NOWHERE, LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.linux import (
-    CONT,
     DETACH,
+    EVENT_EXEC,
     EVENT_EXIT,
     EVENT_FORK,
     EVENT_VFORK,
     EVENT_VFORK_DONE,
     EXIT_KILL,
-    GETEVENTMSG,
     GETREGS,
     GETREGSET,
     INT3,
     NT_X86_XSTATE,
     PAGE,
-    SETOPTIONS,
     SETREGS,
     SETREGSET,
-    SINGLESTEP,
     SYSCALLS,
+    TRACE_CLONE,
     TRACE_EXEC,
     TRACE_FORK,
     TRACE_VFORK,
@@ -42,13 +41,16 @@ from pytest_causechain.process.linux import (
     WAIT_ALL,
     IoVector,
     Registers,
+    event_message,
     ptrace,
+    send_signal,
 )
 from pytest_causechain.process.maps import list_threads
 from pytest_causechain.process.remains import end_group
+from pytest_causechain.process.threads import DOZE_SECONDS, ProcessGone, Threads
 
-# EXIT_KILL: no tracee survives us. TRACE_EXEC: otherwise each exec sends the program a SIGTRAP.
-OPTIONS = EXIT_KILL | TRACE_EXEC
+# EXIT_KILL: no tracee survives us.
+OPTIONS = EXIT_KILL | TRACE_EXEC | TRACE_CLONE
 # Needed while the program's code is patched.
 TRACE_CHILDREN = TRACE_FORK | TRACE_VFORK | TRACE_VFORK_DONE
 ARGUMENTS = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
@@ -65,14 +67,9 @@ SCRATCH_DATA = SCRATCH + PAGE
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
 }  # fmt: skip
-# Where the process has other threads, the signal that should wake us may now and then go to one of them.
-DOZE_SECONDS = 0.05
-# A process that does not stop within this time after SIGSTOP waits for something in the kernel.
-HALT_SECONDS = 1.0
-
-
-class ProcessGone(Exception):
-    """The process ended while it was expected to be there."""
+CHILD_EVENTS = {EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE}
+# An injected call that takes longer may need what another thread holds, such as a lock.
+ALONE_SECONDS = 0.05
 
 
 class NotReached(Exception):
@@ -98,10 +95,10 @@ CrashVisitor = Callable[["Tracee", tuple[int, ...]], None]
 
 @dataclass(frozen=True, slots=True)
 class Landmarks:
-    """What lies at the same place in a program and in all its copies: `base` is where it was loaded, `syscall_at`
-    any `syscall` instruction, `symbols` tells where things of the C library are."""
+    """What lies at the same place in a program and in all its copies: `load_map` tells where it was loaded,
+    `syscall_at` is any `syscall` instruction, `symbols` tells where things of the C library are."""
 
-    base: int = 0
+    load_map: LoadMap = NOWHERE
     syscall_at: int = 0
     symbols: Mapping[str, int] = field(default_factory=dict)
 
@@ -110,16 +107,25 @@ UNKNOWN = Landmarks()
 
 
 class Tracee:
+    """Stops are those of its first thread, and crashes of any. While it is stopped, all its threads are."""
+
     def __init__(self, pid: int, landmarks: Landmarks = UNKNOWN) -> None:
         self.pid = pid
+        self.threads = Threads(pid)
+        self.thread = pid  # whose registers we see and change
         self.landmarks = landmarks
+        # By address: what we have put into the program's code, and what was there.
+        self.patches: dict[int, bytes] = {}
+        self.originals: dict[int, bytes] = {}
+        # Called with each thread but the first before it is handed a signal.
+        self.before_signal: Callable[[int], None] | None = None
         self.is_over = False
         self.deferred: list[int] = []  # signals held back while we stepped
         self._memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)  # bound to the address space: only after an exec
 
     @property
     def base(self) -> int:
-        return self.landmarks.base
+        return self.landmarks.load_map.base
 
     def read(self, address: int, size: int) -> bytes:
         return os.pread(self._memory, size, address)
@@ -133,11 +139,15 @@ class Tracee:
 
     def registers(self) -> Registers:
         registers = Registers()
-        ptrace(GETREGS, self.pid, 0, ctypes.addressof(registers))
+        ptrace(GETREGS, self.thread, 0, ctypes.addressof(registers))
         return registers
 
+    def registers_of(self, thread: int) -> Registers:
+        with self.selected(thread):
+            return self.registers()
+
     def set_registers(self, registers: Registers) -> None:
-        ptrace(SETREGS, self.pid, 0, ctypes.addressof(registers))
+        ptrace(SETREGS, self.thread, 0, ctypes.addressof(registers))
 
     def jump(self, address: int) -> None:
         """Go on from another place."""
@@ -147,37 +157,112 @@ class Tracee:
         self.set_registers(registers)
 
     def resume(self, sign: int = 0) -> None:
-        ptrace(CONT, self.pid, 0, sign)
+        """All its threads; the signal is for the one that stopped."""
+        self.threads.resume(self.thread, sign)
+        self.thread = self.pid
+
+    def settle(self) -> None:
+        """Wait for the first stop of a process that was just made."""
+        if not os.WIFSTOPPED(os.waitpid(self.pid, WAIT_ALL)[1]):
+            raise ProcessGone(self.pid)
 
     def wait(self, deadline: float | None = None) -> int | None:
         """The status of the next stop or end; None once the deadline has passed.
 
         SIGCHLD must be blocked: it is what ends the sleep."""
         while True:
-            pid, status = os.waitpid(self.pid, WAIT_ALL | (os.WNOHANG if deadline is not None else 0))
-            if pid:
-                self.is_over = not os.WIFSTOPPED(status)
-                return status
-            assert deadline is not None
-            left = deadline - time.monotonic()
+            report = self.threads.take_report(block=deadline is None)
+            if report is not None and self._concerns_caller(*report):
+                return report[1]
+            if self.threads.reports:
+                continue
+            left = DOZE_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return None
-            signal.sigtimedwait({signal.SIGCHLD}, min(left, DOZE_SECONDS))  # may wake up for another child
+            if report is None:
+                self.threads.doze(left)  # may wake up for another child
+
+    def _concerns_caller(self, thread: int, status: int) -> bool:
+        """False: it is dealt with, and the program runs on."""
+        if not os.WIFSTOPPED(status):
+            self.is_over = True
+            return True
+        event, sign = status >> 16, os.WSTOPSIG(status)
+        if event in CHILD_EVENTS:
+            self._care_for_children(thread, event)
+            return False
+        if thread != self.pid and (event or sign not in CRASHES):
+            if sign and not event and self.before_signal is not None:
+                self.before_signal(thread)
+            self.threads.go(thread, 0 if event else sign)
+            return False
+        self._halt_threads()
+        if not self.threads.is_there(thread):
+            self.threads.go(thread)  # what another one met has ended them all; that is told next
+            return False
+        if thread != self.pid and self._stand_before_breakpoint(thread, status):
+            self._pass_breakpoint(thread)
+            return False
+        self.thread = thread
+        self.threads.give_turn(thread)
+        if event == EVENT_EXEC:  # the code is another one
+            self.patches.clear()
+            self.originals.clear()
+        return True
+
+    def _halt_threads(self) -> None:
+        """Breakpoints that other threads have hit meanwhile may be gone when they go on: they come back to them."""
+        self.threads.halt()
+        for thread, status in tuple(self.threads.reports):
+            if thread != self.pid and self._stand_before_breakpoint(thread, status):
+                self.threads.reports.remove((thread, status))
+
+    def _stand_before_breakpoint(self, thread: int, status: int) -> bool:
+        """Go back to the breakpoint that the thread has just hit; False when it has not."""
+        if not os.WIFSTOPPED(status) or status >> 16 or os.WSTOPSIG(status) != signal.SIGTRAP:
+            return False
+        with self.selected(thread):
+            registers = self.registers()
+            registers.rip -= 1
+            if self.patches.get(registers.rip) != INT3:
+                return False
+            self.set_registers(registers)
+        return True
+
+    def _pass_breakpoint(self, thread: int) -> None:
+        """Only the first thread's executions count."""
+        with self.selected(thread), contextlib.suppress(ProcessGone, ProcessLookupError):
+            address = self.registers().rip
+            self.write(address, self.originals[address][:1])
+            self.step()
+            self.write(address, INT3)
+        self.threads.resume()
+
+    @contextlib.contextmanager
+    def selected(self, thread: int) -> Iterator[None]:
+        self.thread, before = thread, self.thread
+        try:
+            yield
+        finally:
+            self.thread = before
 
     def step(self) -> None:
         """One instruction. A signal that arrives meanwhile is kept, to be sent again later."""
+        kept: list[int] = []
         while True:
-            ptrace(SINGLESTEP, self.pid)
-            status = self.wait()
-            if status is None or not os.WIFSTOPPED(status):
-                raise ProcessGone(self.pid)
+            status = self.threads.step(self.thread)
             if status >> 16:  # an event within a system call: let it complete
                 if status >> 16 == EVENT_EXIT:
                     raise ProcessGone(self.pid)
                 continue
             if os.WSTOPSIG(status) == signal.SIGTRAP:
-                return
-            self.deferred.append(os.WSTOPSIG(status))
+                break
+            kept.append(os.WSTOPSIG(status))
+        if self.thread == self.pid:
+            self.deferred += kept
+        else:
+            for sign in kept:
+                send_signal(self.pid, self.thread, sign)
 
     def syscall(self, name: str, *arguments: int) -> int:
         home = self.registers()
@@ -201,7 +286,7 @@ class Tracee:
         state = ctypes.create_string_buffer(1 << 14)
         # Vector registers may hold arguments of the interrupted code, and callees clobber them.
         vector = IoVector(ctypes.addressof(state), len(state))
-        ptrace(GETREGSET, self.pid, NT_X86_XSTATE, ctypes.addressof(vector))
+        ptrace(GETREGSET, self.thread, NT_X86_XSTATE, ctypes.addressof(vector))
         registers = copy.copy(home)
         registers.orig_rax, registers.rax, registers.rip = NO_SYSCALL, 0, function
         registers.rsp = ((home.rsp - RED_ZONE) & -16) - 8  # aligned as just after a call
@@ -210,15 +295,19 @@ class Tracee:
         self.write(registers.rsp, WORD.pack(SCRATCH))
         self.set_registers(registers)
         after = self._run_call(time.monotonic() + timeout_seconds)
-        ptrace(SETREGSET, self.pid, NT_X86_XSTATE, ctypes.addressof(vector))
+        ptrace(SETREGSET, self.thread, NT_X86_XSTATE, ctypes.addressof(vector))
         self.set_registers(home)
         return after.rax
 
     def _run_call(self, deadline: float) -> Registers:
-        """Up to our breakpoint; signals that arrive meanwhile are kept, as in `step`."""
+        """Up to our breakpoint, without the other threads if possible; signals that arrive meanwhile are kept, as in
+        `step`."""
+        self.threads.go(self.thread)
         while True:
-            self.resume()
-            status = self.wait(deadline)
+            status = self.wait(min(deadline, time.monotonic() + ALONE_SECONDS))
+            if status is None and time.monotonic() < deadline:
+                self.threads.resume()
+                continue
             if status is None or not os.WIFSTOPPED(status):
                 raise ProcessGone(self.pid)
             registers = self.registers()
@@ -229,28 +318,33 @@ class Tracee:
                 raise ProcessGone(self.pid)
             if sign:
                 self.deferred.append(sign)
+            self.threads.go(self.thread)
 
     def run_to(self, stops: Sequence[Stop], deadline: float) -> None:
         """Stop before the visit-th execution of each in turn, with the code unpatched again."""
         for stop in stops:
-            self._run_to(self.base + stop.address, stop.visit, deadline)
+            self._run_to(self.landmarks.load_map.to_run(stop.address), stop.visit, deadline)
 
     def _run_to(self, address: int, visits: int, deadline: float) -> None:
-        ptrace(SETOPTIONS, self.pid, 0, OPTIONS | TRACE_CHILDREN)
-        original = self.read(address, 1)
+        self.threads.set_options(OPTIONS | TRACE_CHILDREN)
+        self.threads.take_turns()
+        self.originals[address] = self.read(address, 1)
         if self.registers().rip == address:
             self.step()  # the execution we stand before was counted when we came here
         for visit in range(visits):
             if visit:
                 self.step()
+            self.patches[address] = INT3
             self.write(address, INT3)
-            self._run_into(address, original, deadline)
+            self._run_into(address, deadline)
             registers = self.registers()
             registers.rip = address
             self.set_registers(registers)
-            self.write(address, original)
+            self.write(address, self.originals[address])
+        self.originals.clear()
+        self.patches.clear()
 
-    def _run_into(self, address: int, original: bytes, deadline: float) -> None:
+    def _run_into(self, address: int, deadline: float) -> None:
         """Resume until the breakpoint is hit, handing the program its signals."""
         sign = 0
         while True:
@@ -261,28 +355,33 @@ class Tracee:
                 raise NotReached(None)
             if not os.WIFSTOPPED(status):
                 raise NotReached(status)
-            self.care_for_children(status >> 16, {address: original}, {address: INT3})
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
-            if sign == signal.SIGTRAP and self.registers().rip - 1 == address:
+            if sign == signal.SIGTRAP and self.thread == self.pid and self.registers().rip - 1 == address:
                 return
 
-    def care_for_children(self, event: int, originals: Mapping[int, bytes], patches: Mapping[int, bytes]) -> None:
+    def _care_for_children(self, thread: int, event: int) -> None:
         """A child that the program just made is not our concern: it runs on with the code as it was.
 
-        One of vfork uses the program's own memory; the program sleeps until that child has left it."""
-        if event in (EVENT_FORK, EVENT_VFORK):
-            self._release_child(originals)
-        elif event == EVENT_VFORK_DONE:
-            for address, data in patches.items():
+        One of vfork uses the program's own memory; the program sleeps until that child has left it, and its other
+        threads must do so too."""
+        if event == EVENT_VFORK_DONE:
+            for address, data in self.patches.items():
                 self.write(address, data)
+            self.threads.resume()
+            return
+        if event == EVENT_VFORK and self.patches:
+            self._halt_threads()
+        self._release_child(event_message(thread))
+        if event == EVENT_VFORK and self.patches:
+            self.threads.go_alone(thread)
+        else:
+            self.threads.go(thread)
 
-    def _release_child(self, originals: Mapping[int, bytes]) -> None:
-        message = ctypes.c_ulong()
-        ptrace(GETEVENTMSG, self.pid, 0, ctypes.addressof(message))
-        child = Tracee(message.value)
+    def _release_child(self, pid: int) -> None:
+        child = Tracee(pid)
         try:
-            child.wait()
-            for address, data in originals.items():
+            child.settle()
+            for address, data in self.originals.items():
                 child.write(address, data)
             ptrace(DETACH, child.pid)
         except (OSError, ProcessGone):  # it is gone already
@@ -290,10 +389,14 @@ class Tracee:
         finally:
             child.close()
 
+    def has_other_threads(self) -> bool:
+        return len(list_threads(self.pid)) > 1
+
     def halt(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGSTOP)
-        self.wait(time.monotonic() + HALT_SECONDS)
+        """See where it is: its first thread, or another one when that has ended."""
+        self._halt_threads()
+        standing = self.threads.standing
+        self.thread = self.pid if self.pid in standing or not standing else standing[0]
 
     def finish(self, deadline: float, on_crash: CrashVisitor | None = None) -> End:
         """Run to the end."""
@@ -338,17 +441,13 @@ class Tracee:
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
-        for thread in list_threads(self.pid):
-            # The process is not over before each thread that we were told of has been waited for.
+        threads = {*list_threads(self.pid), *self.threads.standing}
+        # The process is not over before each thread that is traced has been waited for.
+        for thread in (*(threads - {self.pid}), self.pid):
             with contextlib.suppress(ChildProcessError):
-                while thread != self.pid and os.WIFSTOPPED(os.waitpid(thread, WAIT_ALL)[1]):
-                    pass
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                with contextlib.suppress(OSError):
-                    self.resume()  # one that stopped at its exit does not hear SIGKILL
-                if not os.WIFSTOPPED(os.waitpid(self.pid, WAIT_ALL)[1]):
-                    break
+                self.threads.go(thread)  # one that stopped at its exit does not hear SIGKILL
+                while os.WIFSTOPPED(os.waitpid(thread, WAIT_ALL)[1]):
+                    self.threads.go(thread)
 
     def close(self) -> None:
         os.close(self._memory)
@@ -362,9 +461,10 @@ class Finish:
         self.process = process
         self._on_crash = on_crash
         self._frames: tuple[int, ...] = ()
-        ptrace(SETOPTIONS, process.pid, 0, OPTIONS)
+        process.threads.set_options(OPTIONS)
+        process.threads.in_turns = False
         for pending in process.deferred:
-            os.kill(process.pid, pending)
+            send_signal(process.pid, process.pid, pending)
         process.resume()
 
     def take(self, status: int | None) -> End | None:

@@ -1,10 +1,13 @@
 """Records executions of chosen instructions at nearly the program's own speed.
 
 Each becomes a jump to a stub that writes a record; where a jump does not fit, a breakpoint does the same, slowly.
+Only the first thread's executions count: the stacks of others would confuse the tree of calls. What stubs record of
+them is thrown away.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
@@ -12,7 +15,9 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 
+from pytest_causechain.model.load_map import LOW_HALF, number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.linux import (
     EVENT_EXEC,
@@ -22,15 +27,13 @@ from pytest_causechain.process.linux import (
     PAGE,
     PROT_ALL,
     PROT_READ_WRITE,
-    SETOPTIONS,
-    SINGLESTEP,
     TRACE_EXIT,
-    ptrace,
 )
-from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.stubs import (
+    CURSOR,
     RECORD_SIZE,
-    Slots,
+    RESTORE_SIZE,
+    SAVED_R11,
     branch_targets,
     make_jump,
     make_stub,
@@ -41,22 +44,27 @@ from pytest_causechain.process.tracee import OPTIONS, TRACE_CHILDREN, NotReached
 
 # Low half of the return address, number of the watched address, stack pointer.
 RECORD = struct.Struct("<IIQ")
-LOW_HALF = 0xFFFFFFFF
 WORD = struct.Struct("<Q")
-BUFFER = 0x2100_0000_0000
-# One MiB stays in the processor's cache, which is faster than fewer interruptions.
+# Of each thread: a page with the words that stubs use, then its records. One MiB of them stays in the processor's
+# cache, which is faster than fewer interruptions.
+AREAS, AREA_DISTANCE = 0x2100_0000_0000, 1 << 21
 CAPACITY = 1 << 16
-GUARD = BUFFER + CAPACITY * RECORD_SIZE
+AREA_SIZE = PAGE + CAPACITY * RECORD_SIZE
+BUFFER, GUARD = AREAS + PAGE, AREAS + AREA_SIZE
 # Generous: a stub is some 60 bytes of record and the moved instructions.
 STUB_BYTES = 128
 # Where a program that is not relocated leaves no room below it.
 FAR_PLACE = 0x1000_0000
+# A library's stubs lie so far below it: just below libraries the kernel puts what the program maps next, and a jump
+# reaches twice as far.
+LIBRARY_DISTANCE = 1 << 30
+PLACES_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
     """An instruction to record, and what must be known to put a jump there: the code of its function from there
-    on, and where jumps may lead in it. Addresses of the file."""
+    on, and where jumps may lead in it. Addresses of the file, as LoadMap tells them."""
 
     address: int
     is_entry: bool
@@ -68,7 +76,7 @@ class Tracer:
     """For one run: patches the program, runs it, gives the records."""
 
     def __init__(
-        self, process: Tracee, path: str, watched: Sequence[Watched], rows: Collection[int], use_stubs: bool = True
+        self, process: Tracee, watched: Sequence[Watched], rows: Collection[int], use_stubs: bool = True
     ) -> None:
         """`rows` are all addresses at which a line begins: a jump table may lead to any of them."""
         self.subject = process
@@ -79,58 +87,88 @@ class Tracer:
         self.count = 0
         # Whether the program became another one before all records were read.
         self.is_lossy = False
-        self._originals: dict[int, bytes] = {}
-        self._patches: dict[int, bytes] = {}
-        # Where each stub begins, and where its part that records ends.
+        self._load_map = process.landmarks.load_map
+        self._originals, self._patches = process.originals, process.patches
+        # Where the code of stubs was mapped: start and size.
+        self._spaces: list[tuple[int, int]] = []
+        # Where each stub begins, in order; where its part that records ends, and from where it is jumped to.
         self._stubs: list[int] = []
-        self._heads: list[int] = []
-        # Signals that came amid a record: a handler would write records of its own in the same place.
-        self._held: list[int] = []
+        self._heads: dict[int, int] = {}
+        self._sources: dict[int, int] = {}
         self._breakpoints: dict[int, int] = {}
         # Where the instructions went that a jump has taken the place of.
         self._moved: dict[int, int] = {}
-        self._map_memory(path, len(watched))
-        self._patch(use_stubs)
+        # Threads that were given an area; they may have ended since.
+        self._areas: dict[int, int] = {}
+        if process.registers().gs_base:
+            use_stubs = False  # a program that needs it itself
+        if use_stubs:
+            for thread in process.threads.standing:
+                self._give_area(thread)
+            process.threads.on_birth = self._give_area
+            process.before_signal = self._leave_record
+        ordered = sorted(enumerate(watched), key=lambda pair: pair[1].address)
+        for module, group in groupby(ordered, key=lambda pair: number_of(pair[1].address)):
+            self._patch(module, list(group), use_stubs)
+        self._stubs.sort()
 
-    def _map_memory(self, path: str, count: int) -> None:
-        subject = self.subject
-        self._space = -(-(count * STUB_BYTES + PAGE) // PAGE) * PAGE
-        lowest = min(m.start for m in read_mappings(subject.pid) if m.name == path)
-        place = lowest - self._space - PAGE
-        if place < FAR_PLACE:
-            place = FAR_PLACE
-        subject.syscall("mmap", place, self._space, PROT_ALL, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-        subject.syscall("mmap", BUFFER, GUARD - BUFFER, PROT_READ_WRITE, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-        self._slots = Slots(place, place + 8)
-        # Not on the page of the slots: processors take writes near code for self-modification.
-        self._code = place + PAGE
+    def _map(self, place: int, size: int, protection: int) -> None:
+        self.subject.syscall("mmap", place, size, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
 
-    def _patch(self, use_stubs: bool) -> None:
-        subject, blob = self.subject, bytearray()
+    def _give_area(self, thread: int) -> None:
+        area = AREAS + AREA_DISTANCE * len(self._areas)
+        with self.subject.selected(thread):
+            self._map(area, AREA_SIZE, PROT_READ_WRITE)
+            registers = self.subject.registers()
+            registers.gs_base = area
+            self.subject.set_registers(registers)
+        self._areas[thread] = area
+        self._set_cursor(thread, area + PAGE)
+
+    def _set_cursor(self, thread: int, to: int) -> None:
+        self.subject.write(self._areas[thread] + CURSOR, WORD.pack(to))
+
+    def _map_code(self, module: int, size: int) -> int | None:
+        """Memory for stubs that jumps from a module reach; None where all of it is taken."""
+        lowest = self._load_map.modules[module].start
+        place = lowest - size - PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
+        for _ in range(PLACES_TRIED):
+            with contextlib.suppress(OSError):
+                self._map(max(place, FAR_PLACE), size, PROT_ALL)
+                self._spaces.append((max(place, FAR_PLACE), size))
+                return self._spaces[-1][0]
+            place -= size
+        return None
+
+    def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool) -> None:
+        """Instructions of one module, in the order of their addresses."""
+        subject, shift, blob = self.subject, self._load_map.shift(module), bytearray()
+        place = self._map_code(module, -(-len(group) * STUB_BYTES // PAGE) * PAGE) if use_stubs else None
         targets: dict[int, set[int]] = {}
-        starts = {subject.base + w.address for w in self._watched}
-        for number, watched in sorted(enumerate(self._watched), key=lambda pair: pair[1].address):
-            address = subject.base + watched.address
-            begin = subject.base + watched.function
+        starts = {shift + watched.address for _, watched in group}
+        # Nor must another thread, wherever it stands, come into the middle of a jump.
+        starts |= {subject.registers_of(thread).rip for thread in subject.threads.standing}
+        for number, watched in group:
+            address, begin = shift + watched.address, shift + watched.function
             if watched.function not in targets:
                 # Read before any patch of this function: the addresses are in order.
                 code = subject.read(begin, watched.end - watched.function)
-                targets[watched.function] = branch_targets(begin, code) if use_stubs else set()
+                targets[watched.function] = branch_targets(begin, code) if place is not None else set()
             instructions = None
-            if use_stubs:
+            if place is not None:
                 # A jump table never leads to where a function's body begins.
                 rows = () if watched.is_entry else self._rows
                 instructions = overwritten(
                     address,
                     code[address - begin :],
-                    partial(is_barrier, targets[watched.function], starts, rows, subject.base),
+                    partial(is_barrier, targets[watched.function], starts, rows, shift),
                 )
-            at = self._code + len(blob)
-            if instructions is not None:
-                stub, head = make_stub(number, watched.is_entry, instructions, at, self._slots)
+            if place is not None and instructions is not None:
+                at = place + len(blob)
+                stub, head = make_stub(number, watched.is_entry, instructions, at)
                 self._moved[address] = at + head
                 self._stubs.append(at)
-                self._heads.append(at + head)
+                self._heads[at], self._sources[at] = at + head, address
                 blob += stub.ljust(-(-len(stub) // 16) * 16, b"\xcc")
                 patch = make_jump(address, at, sum(i.len for i in instructions))
             else:
@@ -139,14 +177,17 @@ class Tracer:
             self._originals[address] = code[address - begin : address - begin + len(patch)]
             self._patches[address] = patch
             subject.write(address, patch)
-        subject.write(self._code, bytes(blob))
+        if place is not None:
+            subject.write(place, bytes(blob))
 
     def _keep(self, records: bytes) -> None:
         self.pieces.append(records)
         self.count += len(records) // RECORD_SIZE
 
     def _drain(self) -> None:
-        (cursor,) = WORD.unpack(self.subject.read(self._slots.cursor, 8))
+        if not self._areas:
+            return
+        (cursor,) = WORD.unpack(self.subject.read(self._areas[self.subject.pid] + CURSOR, 8))
         if cursor > self._begin:
             self._keep(self.subject.read(self._begin, cursor - self._begin))
 
@@ -154,22 +195,24 @@ class Tracer:
         """Let the buffer begin so that it is full after as many records as are still wanted."""
         wanted = limit - self.count
         self._begin = GUARD - RECORD_SIZE * max(1, min(CAPACITY, wanted))
-        self.subject.write(self._slots.cursor, WORD.pack(self._begin))
+        if self._areas:
+            self._set_cursor(self.subject.pid, self._begin)
         return self._begin
 
     def run(self, until: Stop | None, limit: int, deadline: float) -> bool:
         """True: up to the stop, or to the end of the run. False: cut off by limit or time."""
         subject, sign = self.subject, 0
         left = until.visit if until is not None else 0
-        halt = subject.base + until.address if until is not None else 0
+        halt = self._load_map.to_run(until.address) if until is not None else 0
         if until is not None:
             self._break_at(halt)
         # The last records are read at the exit; children get their code back.
-        ptrace(SETOPTIONS, subject.pid, 0, OPTIONS | TRACE_EXIT | TRACE_CHILDREN)
+        subject.threads.set_options(OPTIONS | TRACE_EXIT | TRACE_CHILDREN)
+        subject.threads.take_turns()
         self._rewind(limit)
         self._step_off()
         while True:
-            self._resume(sign)
+            subject.resume(sign)
             status = subject.wait(deadline)
             if status is None:
                 subject.halt()
@@ -179,21 +222,27 @@ class Tracer:
                 return True
             if status >> 16 == EVENT_EXIT:
                 self._drain()
-                return True
+                if not subject.has_other_threads():
+                    return True
+                self._rewind(limit)
             if status >> 16 == EVENT_EXEC:
                 # The records since the last look are gone with the program's memory.
                 self.is_lossy = bool(self._moved)
                 return True
-            subject.care_for_children(status >> 16, self._originals, self._patches)
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
             registers = subject.registers()
             if sign == signal.SIGSEGV and self._is_amid_record(registers.rip):
-                self._drain()
-                if self.count >= limit:
-                    return False
-                registers.r11 = self._rewind(limit)
+                if subject.thread != subject.pid:
+                    registers.r11 = self._areas[subject.thread] + PAGE
+                else:
+                    self._drain()
+                    if self.count >= limit:
+                        return False
+                    registers.r11 = self._rewind(limit)
                 subject.set_registers(registers)  # and the faulting instruction is tried again
                 sign = 0
+            elif subject.thread != subject.pid:
+                self._leave_record(subject.thread)
             elif sign == signal.SIGTRAP and registers.rip - 1 in self._breakpoints:
                 sign = 0
                 self._drain()
@@ -202,30 +251,31 @@ class Tracer:
                     left -= 1
                     if left == 0:
                         return True
-                self._record(address)
+                if self.count < limit:
+                    self._record(address)
                 if self.count >= limit:
                     return False
                 self._rewind(limit)
-            elif self._held and sign == signal.SIGTRAP:
-                sign = 0  # a step of ours
-            elif sign and self._is_amid_record(registers.rip):
-                self._held.append(sign)
-                sign = 0
+            elif sign:
+                self._leave_record(subject.pid)
 
-    def _resume(self, sign: int) -> None:
-        """Signals that are held back are handed over once the record is complete."""
+    def _leave_record(self, thread: int) -> None:
+        """A handler of a signal would write records of its own in the same place. So the thread goes back, unless the
+        record is complete."""
         subject = self.subject
-        if self._held and self._is_amid_record(subject.registers().rip):
-            ptrace(SINGLESTEP, subject.pid)
+        registers = subject.registers_of(thread)
+        if not self._is_amid_record(registers.rip):
             return
-        for held in self._held:
-            os.kill(subject.pid, held)
-        self._held.clear()
-        subject.resume(sign)
+        stub = self._stubs[bisect_right(self._stubs, registers.rip) - 1]
+        is_complete = registers.rip >= self._heads[stub] - RESTORE_SIZE
+        registers.rip = self._heads[stub] if is_complete else self._sources[stub]
+        (registers.r11,) = WORD.unpack(subject.read(self._areas[thread] + SAVED_R11, 8))
+        with subject.selected(thread):
+            subject.set_registers(registers)
 
     def _is_amid_record(self, address: int) -> bool:
         index = bisect_right(self._stubs, address) - 1
-        return index >= 0 and self._stubs[index] < address < self._heads[index]
+        return index >= 0 and self._stubs[index] < address < self._heads[self._stubs[index]]
 
     def stop_before(self, visit: int, deadline: float) -> None:
         """Stop before the visit-th execution of the only watched instruction, with the code as it was."""
@@ -233,29 +283,42 @@ class Tracer:
         ended = visit > 1 and self.run(None, visit - 1, deadline)
         if ended or self.count < visit - 1:
             raise NotReached(None)
-        registers = subject.registers()
-        in_stub = self._is_amid_record(registers.rip)
-        if in_stub:  # it faulted at the record of this very execution
-            registers.rip = subject.base + self._watched[0].address
-            (registers.r11,) = WORD.unpack(subject.read(self._slots.saved_r11, 8))
-            subject.set_registers(registers)
+        # Then it faulted at the record of this very execution.
+        stands_there = self._is_amid_record(subject.registers().rip)
         self.remove()
-        subject.deferred += self._held
-        if not in_stub:
+        if not stands_there:
             subject.run_to([Stop(self._watched[0].address, 1)], deadline)
 
     def remove(self) -> None:
         """Give the program its code and its address space back."""
+        subject = self.subject
         for address, original in self._originals.items():
-            self.subject.write(address, original)
-        self.subject.syscall("munmap", self._slots.cursor, self._space)
-        self.subject.syscall("munmap", BUFFER, GUARD - BUFFER)
+            subject.write(address, original)
+        self._originals.clear()
+        self._patches.clear()
+        if not self._areas:
+            return
+        subject.threads.on_birth = subject.before_signal = None
+        for thread in subject.threads.standing:
+            self._leave_record(thread)
+            self._leave_stub(thread)
+        for place, size in (*self._spaces, *((area, AREA_SIZE) for area in self._areas.values())):
+            subject.syscall("munmap", place, size)
+
+    def _leave_stub(self, thread: int) -> None:
+        with self.subject.selected(thread):
+            while any(place <= self.subject.registers().rip < place + size for place, size in self._spaces):
+                self.subject.step()
+            registers = self.subject.registers()
+            registers.gs_base = 0
+            self.subject.set_registers(registers)
 
     def _break_at(self, address: int) -> None:
         """A breakpoint where execution must stop, in the place of a stub, if there was one."""
         if address in self._breakpoints:
             return
-        number = next((n for n, w in enumerate(self._watched) if self.subject.base + w.address == address), -1)
+        wanted = self._load_map.to_file(address)
+        number = next((n for n, w in enumerate(self._watched) if w.address == wanted), -1)
         self._moved.pop(address, None)
         if address in self._originals:
             self.subject.write(address, self._originals[address])
@@ -295,5 +358,5 @@ class Tracer:
         self._pass(address)
 
 
-def is_barrier(targets: set[int], starts: set[int], rows: Collection[int], base: int, address: int) -> bool:
-    return address in targets or address in starts or address - base in rows
+def is_barrier(targets: set[int], starts: set[int], rows: Collection[int], shift: int, address: int) -> bool:
+    return address in targets or address in starts or address - shift in rows

@@ -8,9 +8,11 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 
-from pytest_causechain.process.linux import EVENT_EXEC, INT3, SETOPTIONS, ptrace
-from pytest_causechain.process.tracee import OPTIONS, TRACE_CHILDREN, ProcessGone, Tracee
+from pytest_causechain.process.linux import EVENT_EXEC, INT3
+from pytest_causechain.process.threads import ProcessGone
+from pytest_causechain.process.tracee import OPTIONS, TRACE_CHILDREN, Tracee
 
 
 def watch(
@@ -20,14 +22,19 @@ def watch(
     deadline: float,
     look: Callable[[int], None] = lambda address: None,
 ) -> Counter[int]:
-    """How often each address was executed, at most `most` times each, up to the end of the run or the deadline.
+    """How often the first thread executed each address, at most `most` times each, up to the end of the run or the
+    deadline.
 
     `look` is called with the process standing before it, and may step it."""
-    originals = {process.base + address: process.read(process.base + address, 1) for address in addresses}
+    load_map = process.landmarks.load_map
+    places = {load_map.to_run(address): address for address in addresses}
     hits: Counter[int] = Counter()
-    for address in originals:
-        process.write(address, INT3)
-    ptrace(SETOPTIONS, process.pid, 0, OPTIONS | TRACE_CHILDREN)
+    process.originals.update((place, process.read(place, 1)) for place in places)
+    process.patches.update(dict.fromkeys(places, INT3))
+    for place in places:
+        process.write(place, INT3)
+    process.threads.set_options(OPTIONS | TRACE_CHILDREN)
+    process.threads.take_turns()
     sign = 0
     while True:
         process.resume(sign)
@@ -37,30 +44,30 @@ def watch(
             return hits
         if not os.WIFSTOPPED(status) or status >> 16 == EVENT_EXEC:
             return hits
-        process.care_for_children(status >> 16, originals, dict.fromkeys(originals, INT3))
         sign = 0 if status >> 16 else os.WSTOPSIG(status)
-        if sign != signal.SIGTRAP:
+        if sign != signal.SIGTRAP or process.thread != process.pid:
             continue
-        address = process.registers().rip - 1
-        if address not in originals:
+        place = process.registers().rip - 1
+        if place not in process.patches:
             continue
         sign = 0
-        hits[address - process.base] += 1
+        address = places[place]
+        hits[address] += 1
         try:
-            _pass(process, address, originals, hits[address - process.base] < most, look)
+            _pass(process, place, hits[address] < most, partial(look, address))
         except ProcessGone:
             return hits
 
 
-def _pass(process: Tracee, address: int, originals: dict[int, bytes], again: bool, look: Callable[[int], None]) -> None:
+def _pass(process: Tracee, place: int, again: bool, look: Callable[[], None]) -> None:
     registers = process.registers()
-    registers.rip = address
+    registers.rip = place
     process.set_registers(registers)
-    process.write(address, originals[address])
-    look(address - process.base)
+    process.write(place, process.originals[place])
+    look()
     if not again:
-        del originals[address]
+        del process.originals[place], process.patches[place]
         return
-    if process.registers().rip == address:
+    if process.registers().rip == place:
         process.step()
-    process.write(address, INT3)
+    process.write(place, INT3)

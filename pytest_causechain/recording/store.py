@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pytest_causechain.model.codec import decode, encode
+from pytest_causechain.model.files import write_whole
 from pytest_causechain.model.recording import Recording
 
 SCHEMA = "causechain-recordings/1"
@@ -76,15 +76,7 @@ class RecordingStore:
             return
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         data: dict[str, Any] = {"schema": SCHEMA, "recordings": encode(recordings)}
-        # Such a file belongs to its owner alone: arguments and input of tests may be private.
-        with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=self._directory, delete=False) as file:
-            try:
-                json.dump(data, file, separators=(",", ":"))
-                file.flush()
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_whole(path, json.dumps(data, separators=(",", ":")).encode("ascii"))
 
     def _prune(self) -> None:
         files = [(path.stat().st_mtime_ns, path) for path in self._directory.glob("*.json")]

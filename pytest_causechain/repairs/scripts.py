@@ -14,7 +14,8 @@ TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigne
 def make_breakpoint(program: ProgramMap, stop: Stop) -> Breakpoint:
     function = program.function_at(stop.address)
     assert function is not None  # stops are made in the program's own code
-    return Breakpoint(function.name, function.file, stop.address - function.address, stop.visit)
+    offset, library = stop.address - function.address, program.library_of(stop.address)
+    return Breakpoint(function.name, function.file, offset, stop.visit, library)
 
 
 def script_intervention(effect: Effect, data: bytes) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 from pytest_causechain.lab.flights import Limits
@@ -99,15 +100,17 @@ def find_repairs(
     deadline: float,
     progress: Progress = lambda text: None,
     findings: Findings | None = None,
+    libraries: tuple[str, ...] = (),
+    cache: Path | None = None,
 ) -> Findings:
     """`passing`, the nearest first, and `also_failing` are other runs of the program. What is found is entered into
-    `findings` at once, for whoever is interrupted. A Refusal where nothing can be learned at all; the end of the time
-    is none."""
+    `findings` at once, for whoever is interrupted. `libraries` and `cache` are as for a lab. A Refusal where nothing can
+    be learned at all; the end of the time is none."""
     findings = Findings() if findings is None else findings
     begin = time.monotonic()
     others = [*passing[:MOST_COVERED], *also_failing]
     try:
-        with RemoteLab(failing, failing, deadline, others=others) as lab:
+        with RemoteLab(failing, failing, deadline, None, libraries, cache, others) as lab:
             search = RepairSearch(lab, len(passing[:MOST_COVERED]), len(also_failing), ask, findings, progress)
             search.run()
     except BudgetUsedUp:

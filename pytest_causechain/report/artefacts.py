@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import encode
+from pytest_causechain.model.files import write_whole
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.report.gdb_script import render_gdb_script
 
@@ -60,10 +59,10 @@ def write_artefacts(chain: Chain, directory: Path) -> Path:
         stdin_path = None
         if chain.chain and chain.passing is not None and chain.passing.stdin:
             stdin_path = place / "passing.stdin"
-            _write_whole(stdin_path, chain.passing.stdin.encode("utf-8", "surrogateescape"))
+            write_whole(stdin_path, chain.passing.stdin.encode("utf-8", "surrogateescape"))
         for number, link in enumerate(chain.chain, start=1):
             script = render_gdb_script(chain, link, stdin_path=str(stdin_path.absolute()) if stdin_path else None)
-            _write_whole(place / f"{number}.gdb", script.encode("utf-8", "surrogateescape"))
+            write_whole(place / f"{number}.gdb", script.encode("utf-8", "surrogateescape"))
         # Last, so that whoever finds a chain.json also finds the scripts that belong to it.
         _write_json(place / "chain.json", encode_chain(chain))
     except OSError as error:
@@ -99,23 +98,11 @@ def _make_directory(directory: Path) -> None:
         return
     directory.parent.mkdir(parents=True, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
-    _write_whole(directory / ".gitignore", b"# Made by pytest --cause-chain.\n*\n")
+    write_whole(directory / ".gitignore", b"# Made by pytest --cause-chain.\n*\n")
 
 
 def _write_json(path: Path, data: Any) -> None:
-    _write_whole(path, json.dumps(data, indent=2).encode("ascii") + b"\n")
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    # mkstemp's files are readable by the user alone.
-    handle, name = tempfile.mkstemp(prefix=".causechain-", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, json.dumps(data, indent=2).encode("ascii") + b"\n")
 
 
 def _refuse(directory: Path, error: OSError) -> Refusal:

@@ -43,7 +43,11 @@ def render_gdb_script(chain: Chain, link: Link, *, stdin_path: str | None = None
         lines += ["", *_comment(f"This link cannot be replayed by a script: {obstacle}"), _echo(obstacle)]
     elif chain.program is not None and chain.passing is not None:
         lines += ["", *SETTINGS, *_start_program(chain.program.path, chain.passing, stdin_path)]
-        if (repair := twin_repair(chain)) is not None:
+        repair = twin_repair(chain)
+        stops = (*(repair.stops if repair is not None else ()), *link.moment.stops)
+        if libraries := [stop.library for stop in stops if stop.library]:
+            lines += ["", *_load_libraries(libraries)]
+        if repair is not None:
             lines += ["", *_repair(repair)]
         for stop in link.moment.stops:
             lines += ["", *_go_to(stop)]
@@ -107,7 +111,7 @@ def _find_obstacle(chain: Chain, link: Link, stdin_path: str | None) -> str | No
         return "there is no file with the passing run's input."
     names = [chain.program.path, chain.passing.cwd, stdin_path or ""]
     stops = (*link.moment.stops, *(repair.stops if repair is not None else ()))
-    names += [name for stop in stops for name in (stop.file, stop.function)]
+    names += [name for stop in stops for name in (stop.file, stop.function, stop.library or "")]
     if any(c in name for name in names for c in "\n\r\0"):
         return "the name of a file or function contains a line break."
     if any(argument.endswith("\n") for argument in chain.passing.argv[1:]):
@@ -125,6 +129,14 @@ def _start_program(program: str, passing: Party, stdin_path: str | None) -> Iter
     yield " ".join(["set args", *map(_quote_for_gdb, passing.argv[1:]), "<", source])
     yield from _comment("Stop at the first instruction: only now are the program's addresses final.")
     yield "starti"
+
+
+def _load_libraries(libraries: list[str]) -> Iterator[str]:
+    yield from _comment("Go where the program itself begins: only now are its libraries there.")
+    # Their names may be relative to the directory of the program, which is not gdb's.
+    yield "set solib-search-path " + ":".join(dict.fromkeys(str(PurePath(path).parent) for path in libraries))
+    yield "tbreak *(char *) &_start"
+    yield "continue"
 
 
 def _quote_for_gdb(argument: str) -> str:

@@ -24,6 +24,7 @@ from pytest_causechain.report.wording import (
     describe_command,
     describe_lines,
     describe_repair,
+    end_sentence,
     name_test,
     printable,
     shorten,
@@ -104,7 +105,7 @@ def choose_proof(chain: Chain, pointer: Pointer | None) -> int | None:
 
 
 def _reason(chain: Chain) -> str:
-    return printable(chain.reason or "the reason is not known").rstrip(".") + "."
+    return end_sentence(printable(chain.reason or "the reason is not known"))
 
 
 def _wrap(text: str, width: int, lines: int = LINES_PER_SENTENCE) -> list[str]:
@@ -176,7 +177,7 @@ def _tell_choice(party: Party, failing_test: str) -> list[str]:
 def _render_rule(chain: Chain, width: int) -> list[str]:
     if chain.oracle is None:
         return []
-    return _wrap(f"A run fails when {printable(chain.oracle.fails_when).rstrip('.')}.", width)
+    return _wrap(end_sentence(f"A run fails when {printable(chain.oracle.fails_when)}"), width)
 
 
 # The links
@@ -252,7 +253,7 @@ def _failure_row(chain: Chain, names: Mapping[str, str]) -> _Row:
     number = str(len(chain.chain) + 1)
     if chain.failure is None:
         return _Row(number, "", "", ("so the test fails.",))
-    told = f"so {printable(chain.failure.text).rstrip('.')}. The test fails."
+    told = f"{end_sentence(f'so {printable(chain.failure.text)}')} The test fails."
     for frame in chain.failure.backtrace:
         if frame.file is not None:
             place = Place(frame.file, frame.line, frame.function)

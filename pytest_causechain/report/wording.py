@@ -110,7 +110,11 @@ def _describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | No
 
 def _is_address(cause: Cause, value: str) -> bool:
     """Whether a value tells what a pointer leads to; NULL and texts are told like other values."""
-    return cause.kind in ("repoint", "create", "delete") and value not in _NULL_POINTERS and not value.startswith('"')
+    return (
+        cause.kind in ("repoint", "create", "delete", "alias")
+        and value not in _NULL_POINTERS
+        and not value.startswith('"')
+    )
 
 
 def describe_change(causes: Sequence[Cause], towards: Literal["failing", "passing"]) -> str:
@@ -180,3 +184,8 @@ def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4, conj
 
 def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def end_sentence(text: str) -> str:
+    """With one full stop, unless it is cut short."""
+    return text if text.endswith("...") else text.rstrip(".") + "."

@@ -99,10 +99,13 @@ class TransitionSearch(Generic[M, C]):
         self._order = order
         self._is_call = is_call
 
-    def add(self, moments: Iterable[M]) -> None:
-        """More moments for the next `run`, anywhere in time; those already here are left where they are."""
-        present = {*self.known, *self.refused, *self.skipped}
-        self._untried = sorted({*self._untried, *moments} - present, key=self._order)
+    def add(self, moments: Iterable[M]) -> bool:
+        """More moments for the next `run`, anywhere in time; those already here are left where they are. Whether there
+        are new ones."""
+        present = {*self.known, *self.refused, *self.skipped, *self._untried}
+        new = set(moments) - present
+        self._untried = sorted({*self._untried, *new}, key=self._order)
+        return bool(new)
 
     def run(self) -> None:
         """Narrow until all transitions are direct; to be called again after `add`, or after an exception.

@@ -2,95 +2,167 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from pytest_causechain.model.observation import Outcome
+from pytest_causechain.search.outcomes import Outcomes
+from pytest_causechain.search.rounds import settle
+from pytest_causechain.search.units import Unit, deltas_of, restrict, split
 
 T = TypeVar("T", bound=Hashable)
+
+# Into how many parts a group is divided at most before it is taken for one thing. What cannot be told apart in ten
+# experiments mostly cannot be at all: half an object is no object.
+GROUP_PARTS = 4
+# A set of more differences, each of which is needed, explains nothing to a reader.
+CONJUNCTION_LIMIT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing(Generic[T]):
+    """The algorithm dd of Zeller, "Isolating cause-effect chains from computer programs" (2002), Figure 2, as a state
+    between two experiments; and on groups: one that is left alone is opened, and stays one where that does not help.
+
+    Requires: the empty configuration has been seen to PASS and the one of all deltas to FAIL. Neither is tried again
+    here: where it does not hold, the self-check of the moment has been left out, and the result means nothing.
+
+    Guarantee when no question is left: `passing` PASSes, `failing` FAILs, and the difference is 1-minimal on its
+    level: either it is a single unit, or adding any one of its units to `passing` does not FAIL and removing any one
+    from `failing` does not PASS (more strongly, each of these experiments is UNRESOLVED). Which of several minimal
+    differences is found depends on the order of the deltas and on nothing else.
+
+    Cost for k units on one level: at most ceil(log2 k) experiments when none is UNRESOLVED, at most k*k + 3k in any
+    case, when outcomes are remembered: rounds share configurations, and without memory 9 units can take 112, 4 more
+    than 9*9 + 3*9.
+    """
+
+    passing: frozenset[T]
+    difference: tuple[Unit[T], ...]
+    # Of the parts that the difference is divided into.
+    bounds: tuple[int, ...]
+    is_opened: bool = False
+    # Outcomes of `passing` with each part so far, and of `failing` without it.
+    added: tuple[Outcome, ...] = ()
+    removed: tuple[Outcome, ...] = ()
+
+    @property
+    def failing(self) -> frozenset[T]:
+        return self.passing | deltas_of(self.difference)
+
+    @property
+    def n(self) -> int:
+        return len(self.bounds) - 1
+
+    def _part(self, i: int) -> tuple[Unit[T], ...]:
+        return self.difference[self.bounds[i] : self.bounds[i + 1]]
+
+    def _rest(self, i: int) -> tuple[Unit[T], ...]:
+        return self.difference[: self.bounds[i]] + self.difference[self.bounds[i + 1] :]
+
+    @property
+    def question(self) -> frozenset[T] | None:
+        """The next configuration to try. The failing configuration is always `passing` with the whole difference, so
+        failing minus a part is `passing` with the rest."""
+        if len(self.difference) == 1:
+            return None
+        if len(self.added) < self.n:
+            return self.passing | deltas_of(self._part(len(self.added)))
+        # With two parts all configurations have been tried by now, and none was resolved.
+        if self.n > 2 and len(self.removed) < self.n:
+            return self.passing | deltas_of(self._rest(len(self.removed)))
+        return None
+
+    def answer(self, outcome: Outcome) -> Narrowing[T]:
+        """One unfolding of dd2, case by case. (The fourth case is printed with "passing minus a part" in the figure,
+        which is always `passing`.)"""
+        if len(self.added) < self.n:
+            i = len(self.added)
+            if outcome is Outcome.FAIL:
+                return narrow(self.passing, self._part(i))
+            if outcome is Outcome.PASS and self.n == 2:
+                # Of two parts, adding one is removing the other: the second case holds, at no cost.
+                return narrow(self.passing | deltas_of(self._part(i)), self._rest(i))
+            state = replace(self, added=(*self.added, outcome))
+        else:
+            i = len(self.removed)
+            if outcome is Outcome.PASS:
+                return narrow(self.passing | deltas_of(self._rest(i)), self._part(i))
+            state = replace(self, removed=(*self.removed, outcome))
+        return state if state.question is not None else state._end_round()
+
+    def _end_round(self) -> Narrowing[T]:
+        if Outcome.PASS in self.added:
+            i = self.added.index(Outcome.PASS)
+            return narrow(self.passing | deltas_of(self._part(i)), self._rest(i), max(self.n - 1, 2))
+        if Outcome.FAIL in self.removed:
+            return narrow(self.passing, self._rest(self.removed.index(Outcome.FAIL)), max(self.n - 1, 2))
+        n = min(2 * self.n, len(self.difference), GROUP_PARTS if self.is_opened else len(self.difference))
+        if n <= self.n:
+            return self
+        return Narrowing(self.passing, self.difference, split(self.difference, n), self.is_opened)
+
+
+def narrow(passing: frozenset[T], difference: tuple[Unit[T], ...], n: int = 2) -> Narrowing[T]:
+    """A single group is opened. What is left of one that did come apart is divided as far as it goes."""
+    is_opened = False
+    while len(difference) == 1 and difference[0].parts:
+        difference, n, is_opened = difference[0].parts, 2, True
+    return Narrowing(passing, difference, split(difference, min(n, len(difference))), is_opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Trimming(Generic[T]):
+    """What else is needed: units are left out of a failing configuration, together where that can be.
+
+    Guarantee when no question is left: `failing` FAILs, and without any one delta of `needed` it does not. When a
+    failure takes several deltas together, these are `needed`, in whatever order the deltas were given."""
+
+    failing: frozenset[T]
+    pending: tuple[Unit[T], ...]
+    needed: frozenset[T] = frozenset()
+
+    @property
+    def question(self) -> frozenset[T] | None:
+        if not self.pending or len(self.needed) > CONJUNCTION_LIMIT:
+            return None
+        return self.failing.difference(self.pending[0].deltas)
+
+    def answer(self, outcome: Outcome) -> Trimming[T]:
+        unit, rest = self.pending[0], self.pending[1:]
+        if outcome is Outcome.FAIL:
+            return Trimming(self.failing.difference(unit.deltas), rest, self.needed)
+        if len(unit.deltas) == 1:
+            return Trimming(self.failing, rest, self.needed.union(unit.deltas))
+        middle = split(unit.parts, 2)[1]
+        halves = bundle(unit.parts[:middle]), bundle(unit.parts[middle:])
+        return Trimming(self.failing, halves + rest, self.needed)
+
+
+def bundle(units: tuple[Unit[T], ...]) -> Unit[T]:
+    return units[0] if len(units) == 1 else Unit(tuple(delta for unit in units for delta in unit.deltas), units)
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation(Generic[T]):
-    """Two configurations, one inside the other, that pass and fail; `difference` is what only `failing` has, in the
-    order the deltas were given."""
+    """`cause` is the least difference found to decide, as a set: of two configurations, one inside the other, that
+    PASS and FAIL, or, where several differences are each needed, all of them. `is_alone`: it FAILs by itself."""
 
-    passing: frozenset[T]
-    failing: frozenset[T]
-    difference: tuple[T, ...]
+    cause: frozenset[T]
+    is_alone: bool
 
 
-def isolate_difference(deltas: Sequence[T], experiment: Callable[[frozenset[T]], Outcome]) -> Isolation[T]:
-    """The algorithm dd of Zeller, "Isolating cause-effect chains from computer programs" (2002), Figure 2.
-
-    Requires: `deltas` are distinct, the empty configuration has been seen to PASS and the one of all deltas to FAIL.
-    Neither is tried again here: where it does not hold, the self-check of the moment has been left out, and the
-    result means nothing.
-
-    Guarantee: `passing` PASSes, `failing` FAILs, and the difference is 1-minimal: either it is a single delta, or
-    adding any one of its deltas to `passing` does not FAIL and removing any one from `failing` does not PASS (more
-    strongly, each of these experiments is UNRESOLVED). Which of several minimal differences is found depends on the
-    order of the deltas and on nothing else.
-
-    Cost for k deltas: at most ceil(log2 k) experiments when none is UNRESOLVED, at most k*k + 3k in any case; no
-    configuration is tried twice.
-    """
-    if not deltas:
+def isolate(units: tuple[Unit[T], ...], outcomes: Outcomes[frozenset[T]]) -> Isolation[T]:
+    """Among units of which none PASSes and all together FAIL."""
+    if not units:
         raise ValueError("no deltas: the same configuration cannot both pass and fail")
-    # Rounds share configurations. Without memory the bound does not hold where k is no power of two: 9 deltas can
-    # take 112 experiments, 4 more than 9*9 + 3*9.
-    remembered = functools.cache(experiment)
-    passing: frozenset[T] = frozenset()
-    difference, n = tuple(deltas), 2
-    # `passing` PASSes, `passing` and `difference` together FAIL; each round shrinks the difference or divides it finer.
-    while len(difference) > 1:
-        narrowed = _narrow(passing, difference, n, remembered)
-        if narrowed is None:
-            break
-        passing, difference, n = narrowed
-    return Isolation(passing, passing.union(difference), difference)
-
-
-def _narrow(
-    passing: frozenset[T], difference: tuple[T, ...], n: int, experiment: Callable[[frozenset[T]], Outcome]
-) -> tuple[frozenset[T], tuple[T, ...], int] | None:
-    """One unfolding of dd2, case by case; None when the difference is 1-minimal. 2 <= n <= len(difference).
-
-    The failing configuration is always `passing` with the whole difference, so failing minus a part is `passing`
-    with the rest. (The fourth case is printed with "passing minus a part" in the figure, which is always `passing`.)
-    """
-    splits = _split(difference, n)
-    added: list[Outcome] = []
-    for part, rest in splits:
-        outcome = experiment(passing.union(part))
-        if outcome is Outcome.FAIL:
-            return passing, part, 2
-        if outcome is Outcome.PASS and n == 2:
-            # Of two parts, adding one is removing the other: the second case holds, at no cost.
-            return passing.union(part), rest, 2
-        added.append(outcome)
-    removed: list[Outcome] = []
-    # With two parts all configurations have been tried by now, and none was resolved.
-    for part, rest in splits if n > 2 else ():
-        outcome = experiment(passing.union(rest))
-        if outcome is Outcome.PASS:
-            return passing.union(rest), part, 2
-        removed.append(outcome)
-    if Outcome.PASS in added:
-        part, rest = splits[added.index(Outcome.PASS)]
-        return passing.union(part), rest, max(n - 1, 2)
-    if Outcome.FAIL in removed:
-        _, rest = splits[removed.index(Outcome.FAIL)]
-        return passing, rest, max(n - 1, 2)
-    if n < len(difference):
-        return passing, difference, min(2 * n, len(difference))
-    return None
-
-
-def _split(difference: tuple[T, ...], n: int) -> list[tuple[tuple[T, ...], tuple[T, ...]]]:
-    """n successive parts of nearly equal size, each with the rest."""
-    bounds = [len(difference) * i // n for i in range(n + 1)]
-    return [(difference[start:stop], difference[:start] + difference[stop:]) for start, stop in pairwise(bounds)]
+    narrowing = settle(narrow(frozenset(), units), outcomes)
+    difference = deltas_of(narrowing.difference)
+    if outcomes(difference) is Outcome.FAIL:
+        return Isolation(difference, is_alone=True)
+    context = restrict(units, narrowing.passing)
+    trimming = settle(Trimming(narrowing.failing, (bundle(context),), difference), outcomes)
+    if trimming.pending or len(trimming.needed) > CONJUNCTION_LIMIT:
+        return Isolation(difference, is_alone=False)
+    return Isolation(trimming.failing, is_alone=True)

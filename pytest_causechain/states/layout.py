@@ -6,17 +6,24 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from enum import IntEnum
 from functools import cache, reduce
 from operator import or_
-from typing import Any
+from typing import Any, Literal
 
 POINTER_SIZE = 8
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+# The processor's own format: 80 bits, in 16 bytes of memory. Sign and exponent, 64 bits of the number.
+EXTENDED, EXTENDED_SIZE, EXTENDED_BIAS = struct.Struct("<QH"), 16, 16383 + 63
 # Their contents mean nothing outside the run they come from: locks, descriptors, saved registers.
 OPAQUE = {"_IO_FILE", "FILE", "__jmp_buf_tag", "jmp_buf", "pthread_mutex_t", "pthread_cond_t", "DIR", "__dirstream"}
-# The type of memory of which nothing else is known. Not in the table, whose numbers are the debugger's.
-BYTE = -1
-BYTE_ROW: dict[str, Any] = {"name": "char", "size": 1, "kind": "char", "signed": True}
+# The types of memory of which nothing else is known. Not in the table, whose numbers are the debugger's.
+BYTE, INTEGER = -1, -2
+OWN_ROWS: dict[int, dict[str, Any]] = {
+    BYTE: {"name": "char", "size": 1, "kind": "char", "signed": True},
+    INTEGER: {"name": "int", "size": 4, "kind": "int", "signed": True},
+}
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
 # Enough of a union to recognise it by.
@@ -24,6 +31,16 @@ MEMBERS_SHOWN = 3
 ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 # From the value of a pointer and the type it points to.
 Follow = Callable[[int, int], str]
+Bytes = bytes | memoryview
+
+
+class Rank(IntEnum):
+    """How much the type of a pointer says of what it leads to. Those that say more are followed first."""
+
+    RECORD = 0
+    SCALAR = 1
+    VAGUE = 2
+    CLOSED = 3  # never followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +75,23 @@ class Layouts:
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
+        # Those worked out so far, by whatever tells them apart.
+        self.shapes: dict[tuple[object, ...], Any] = {}
+        self.first_shapes: dict[tuple[Any, ...], Any] = {}
         self.pointers = cache(self._pointers_of)
+        self.pointer_paths = cache(lambda number: {at: (kind, path) for at, kind, path in self.pointers(number)})
         self.guesses = cache(self._guesses_of)
         self.holds_pointer = cache(self._holds_pointer)
+        self.holds_integer = cache(self._holds_integer)
         self.is_opaque = cache(self._is_opaque)
         self.weight = cache(self._weigh)
+        self.rank = cache(self._rank)
+        self.inside = cache(self._find_inside)
+        self.gaps = cache(self._gaps_of)
         self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
 
     def row(self, number: int) -> dict[str, Any]:
-        return self.rows[number] if number != BYTE else BYTE_ROW
+        return self.rows[number] if number >= 0 else OWN_ROWS[number]
 
     def kind(self, number: int) -> str:
         return str(self.row(number)["kind"])
@@ -88,12 +113,35 @@ class Layouts:
         """A reference of C++: the debugger tells where what it refers to lies, not where it does itself."""
         return self.kind(number) == "pointer" and self.name(number).endswith("&")
 
+    def is_address_sized(self, leaf: Leaf) -> bool:
+        """Of a number: `uintptr_t` and the like may hold what a pointer does."""
+        return leaf.size == POINTER_SIZE and leaf.bits is None and self.kind(leaf.type) == "int"
+
+    def _holds_integer(self, number: int) -> bool:
+        """Whether some part of a type is such a number."""
+        row = self.row(number)
+        if row["kind"] == "struct":
+            return any(self.holds_integer(field[3]) for field in row["fields"] if not field[2])
+        if row["kind"] == "array":
+            return self.holds_integer(row["target"])
+        return bool(row["kind"] == "int" and row["size"] == POINTER_SIZE)
+
     def is_text(self, number: int) -> bool:
         """An array of characters is one value."""
         return self.kind(number) == "array" and self.kind(self.target(number)) == "char"
 
     def is_text_leaf(self, leaf: Leaf) -> bool:
         return self.is_text(leaf.type) or (self.kind(leaf.type) == "char" and leaf.size > 1)
+
+    def end(self, number: int) -> int:
+        """Of the last value, without the padding behind it."""
+        leaves = self.leaves(number) if self.kind(number) == "struct" else ()
+        return max((leaf.offset + leaf.size for leaf in leaves), default=self.size(number))
+
+    def ends_in_text(self, number: int, offset: int) -> bool:
+        """Whether from this offset on there are only characters."""
+        leaf = next((leaf for leaf in self.leaves(number) if leaf.offset + leaf.size > offset), None)
+        return leaf is not None and all(other.offset <= leaf.offset for other in self.leaves(number))
 
     def is_possible(self, number: int, value: int) -> bool:
         """Whether a variable of an enumeration can have this value, given without its sign; flags may be combined."""
@@ -102,12 +150,16 @@ class Layouts:
         values = [named & mask for named in row["values"].values()]
         return value in values or value <= reduce(or_, values, 0)
 
-    def gaps(self, number: int) -> list[int]:
+    def _gaps_of(self, number: int) -> list[int]:
         """The offsets of bytes between members."""
         members = set[int]()
         for leaf in self.leaves(number):
             members.update(range(leaf.offset, leaf.offset + leaf.size))
         return [at for at in range(self.size(number)) if at not in members]
+
+    def has_gaps(self, number: int) -> bool:
+        """Of a large type nobody asks: it would take long to tell."""
+        return self.size(number) <= REMEMBERED_SIZE and bool(self.gaps(number))
 
     def flexible(self, number: int) -> Flexible | None:
         """By C's own notation `[]`, by `[0]`, or as it was written before these: `[1]`."""
@@ -144,7 +196,13 @@ class Layouts:
             for i in range(row["count"]):
                 yield from self._walk(row["target"], f"{path}[{i}]", offset + i * width)
         elif row["size"]:
-            yield Leaf(path, offset, row["size"], number)
+            yield Leaf(path, offset, self.value_size(number), number)
+
+    def value_size(self, number: int) -> int:
+        """Without the padding of a long double."""
+        row = self.row(number)
+        is_extended = row["kind"] == "float" and row["size"] == EXTENDED_SIZE and "long double" in row["name"]
+        return EXTENDED.size if is_extended else int(row["size"])
 
     def _field_path(self, field: list[Any]) -> str:
         """A base class has its own name for a field and is not written; nor is an anonymous struct. An anonymous
@@ -159,11 +217,86 @@ class Layouts:
 
     def _pointers_of(self, number: int) -> tuple[tuple[int, int, str], ...]:
         """(offset, type pointed to, path) of all pointers in a type."""
-        return tuple(
-            (leaf.offset, self.target(leaf.type), leaf.path)
-            for leaf in (self.leaves(number) if self.holds_pointer(number) else ())
-            if self.kind(leaf.type) == "pointer"
-        )
+        return tuple(self._walk_pointers(number, "", 0))
+
+    def _walk_pointers(self, number: int, path: str, offset: int) -> Iterator[tuple[int, int, str]]:
+        if not self.holds_pointer(number):
+            return
+        row = self.row(number)
+        if row["kind"] == "struct":
+            for field in row["fields"]:
+                if not field[2]:
+                    yield from self._walk_pointers(field[3], path + self._field_path(field), offset + field[1] // 8)
+        elif row["kind"] == "array":
+            width = self.size(row["target"])
+            for i in range(row["count"]):
+                yield from self._walk_pointers(row["target"], f"{path}[{i}]", offset + i * width)
+        elif row["kind"] == "pointer":
+            yield offset, row["target"], path
+
+    def _rank(self, number: int) -> Rank:
+        row = self.row(number)
+        if row["kind"] == "function" or self.is_opaque(number):
+            return Rank.CLOSED
+        if not row["size"] or row["kind"] in ("char", "void"):
+            return Rank.VAGUE
+        return Rank.RECORD if row["kind"] in ("struct", "union") else Rank.SCALAR
+
+    def _find_inside(self, number: int, offset: int, wanted: int) -> Literal["part", "raw", "other"]:
+        """What a type has at an offset, seen by a pointer to `wanted`: such a part, bytes free to be anything, or
+        something else."""
+        while number != wanted or offset:
+            row = self.row(number)
+            if self.is_text(number) or row["kind"] == "char":
+                return "part" if self.kind(wanted) == "char" else "raw"
+            if row["kind"] == "array":
+                width = self.size(row["target"])
+                if not width or offset >= row["size"]:
+                    return "other"
+                number, offset = row["target"], offset % width
+            elif row["kind"] == "struct":
+                fields = [f for f in row["fields"] if not f[2] and f[1] // 8 <= offset < f[1] // 8 + self.size(f[3])]
+                if not fields:
+                    return "other"
+                number, offset = fields[-1][3], offset - fields[-1][1] // 8
+            elif row["kind"] == "union":
+                members = [self.inside(f[3], offset, wanted) for f in row["fields"] if offset < self.size(f[3])]
+                return "part" if "part" in members else "raw" if "raw" in members else "other"
+            else:
+                return "other"
+        return "part"
+
+    def open_leaves(self, number: int, left: Bytes, right: Bytes, at: int, path: str = "") -> Iterator[Leaf]:
+        """The leaves of a type at an offset at which two contents differ, and all that may refer to something."""
+        row, end = self.row(number), at + self.size(number)
+        holds_pointer = self.holds_pointer(number)
+        if not holds_pointer and left[at:end] == right[at:end]:
+            return
+        if self.is_opaque(number):
+            return
+        if row["kind"] == "struct":
+            for field in row["fields"]:
+                _, bit, width, kind = field
+                inner, start = path + self._field_path(field), at + bit // 8
+                if not width:
+                    yield from self.open_leaves(kind, left, right, start, inner)
+                else:
+                    size = (bit % 8 + width + 7) // 8
+                    if left[start : start + size] != right[start : start + size]:
+                        yield Leaf(inner, start, size, kind, (bit % 8, width))
+        elif row["kind"] == "array" and not self.is_text(number):
+            width = self.size(row["target"])
+            for i in self.open_elements(row["target"], row["count"], left, right, at):
+                yield from self.open_leaves(row["target"], left, right, at + i * width, f"{path}[{i}]")
+        elif row["size"]:
+            yield Leaf(path, at, self.value_size(number), number)
+
+    def open_elements(self, number: int, count: int, left: Bytes, right: Bytes, at: int) -> Iterable[int]:
+        """The elements of an array that have such leaves."""
+        width = self.size(number)
+        if self.holds_pointer(number) or not width:
+            return range(count)
+        return find_unequal(left, right, at, width, 0, count)
 
     def _guesses_of(self, number: int) -> dict[int, tuple[int, str]]:
         """By offset the type and path of what may be a pointer: a member of a union, of which only the value can
@@ -220,6 +353,13 @@ class Layouts:
                 return follow(int.from_bytes(data, "little"), row["target"]) if any(data) else "NULL"
             case "float" if len(data) in FLOATS:
                 return show_float(data)
+            case "float" if len(data) == EXTENDED.size:
+                return show_extended(data)
+            case "complex":
+                half = len(data) // 2
+                part = Leaf("", 0, self.value_size(row["target"]), row["target"])
+                real, imaginary = (self.show(part, data[at : at + part.size], follow) for at in (0, half))
+                return f"{real} {'-' if imaginary.startswith('-') else '+'} {imaginary.removeprefix('-')}i"
             case "union":
                 return self._members(row, data, follow)
         return "0x" + data[::-1].hex()
@@ -249,6 +389,20 @@ class Layouts:
         return "{" + ", ".join(members) + "}"
 
 
+def find_unequal(left: Bytes, right: Bytes, at: int, width: int, first: int, last: int) -> Iterator[int]:
+    """Numbers of the elements from `first` up to `last` that differ: halves that are equal are not looked into."""
+    pending = [(first, last)]
+    while pending:
+        first, last = pending.pop()
+        if left[at + first * width : at + last * width] == right[at + first * width : at + last * width]:
+            continue
+        if last - first == 1:
+            yield first
+        else:
+            middle = (first + last) // 2
+            pending += [(middle, last), (first, middle)]
+
+
 def is_signed(row: dict[str, Any]) -> bool:
     """Of an enumeration the debugger tells only the values."""
     if row["kind"] == "enum":
@@ -272,6 +426,21 @@ def show_float(data: bytes) -> str:
         if FLOATS[len(data)].pack(float(shown)) == data:
             return shown
     return f"{value:.17g}"
+
+
+def show_extended(data: bytes) -> str:
+    """With the digits that a long double has."""
+    number, exponent = EXTENDED.unpack(data)
+    sign = "-" if exponent >> 15 else ""
+    exponent &= 0x7FFF
+    if exponent == 0x7FFF:
+        return sign + ("nan" if number & (1 << 63) - 1 else "inf")
+    with localcontext() as context:
+        context.prec = 40
+        value = Decimal(number) * Decimal(2) ** (max(exponent, 1) - EXTENDED_BIAS)
+        context.prec = 20
+        shown = f"{(+value).normalize():g}"
+    return sign + shown
 
 
 def show_text(data: bytes) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
-from pytest_causechain.states.graph import MemoryGraph, Object, Target
+from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.names import scopes_outwards_in
+from pytest_causechain.states.objects import Object, Target
+from pytest_causechain.states.unfolding import no_collection
+
+Pair = tuple[Object, Object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +18,12 @@ class Matching:
 
     passing: MemoryGraph
     failing: MemoryGraph
-    pairs: tuple[tuple[Object, Object], ...]
+    pairs: tuple[Pair, ...]
     mates: dict[Object, Object] = field(repr=False)
 
     def same_target(self, passing: Target, failing: Target) -> bool:
         if passing.object is None or failing.object is None:
-            return (passing.object, passing.offset, passing.image) == (failing.object, failing.offset, failing.image)
+            return passing == failing
         return self.mates.get(failing.object) is passing.object and passing.offset == failing.offset
 
 
@@ -28,59 +31,102 @@ def match_states(passing: MemoryGraph, failing: MemoryGraph) -> Matching:
     """Variables pair by scope and name. What pointers at matching places lead to pairs in turn: objects with equal
     contents before others, else the first such pair of references decides. Nothing depends on addresses being
     alike in the two runs."""
-    mates: dict[Object, Object] = {}
-    pairs: list[tuple[Object, Object]] = []
+    with no_collection():
+        return _Walk(passing, failing).run()
 
-    def pair(ours: Object, theirs: Object) -> bool:
-        if ours in mates or theirs in mates or not fits(passing, ours, theirs):
+
+class _Walk:
+    def __init__(self, passing: MemoryGraph, failing: MemoryGraph) -> None:
+        self._passing, self._failing = passing, failing
+        self._mates: dict[Object, Object] = {}
+        self._pairs: list[Pair] = []
+        # Candidates: those with equal contents go first.
+        self._alike: list[Pair] = []
+        self._others: list[Pair] = []
+
+    def run(self) -> Matching:
+        by_key = {o.key: o for o in self._passing.variables}
+        # All variables before anything they lead to: a pointer to one does not make it the partner of another.
+        for theirs in self._failing.variables:
+            if theirs.key in by_key:
+                self._pair(by_key[theirs.key], theirs)
+        # Globals and outer frames first, each with all they lead to: what they hold keeps its partner while functions
+        # come and go.
+        for scope in scopes_outwards_in(self._failing.variables):
+            for variable in scope:
+                if variable in self._mates:
+                    self._collect(self._mates[variable], variable)
+            self._walk()
+        return Matching(self._passing, self._failing, tuple(self._pairs), self._mates)
+
+    def _walk(self) -> None:
+        # In the order in which they were found; what has been looked at is dropped at the end.
+        alike, others, first, second = self._alike, self._others, 0, 0
+        while True:
+            if first < len(alike):
+                ours, theirs = alike[first]
+                first += 1
+            elif second < len(others):
+                ours, theirs = others[second]
+                second += 1
+            else:
+                break
+            if self._pair(ours, theirs):
+                self._collect(ours, theirs)
+        alike.clear()
+        others.clear()
+
+    def _pair(self, ours: Object, theirs: Object) -> bool:
+        if ours in self._mates or theirs in self._mates or not fits(self._passing, ours, theirs):
             return False
-        mates[ours], mates[theirs] = theirs, ours
-        pairs.append((ours, theirs))
+        self._mates[ours], self._mates[theirs] = theirs, ours
+        self._pairs.append((ours, theirs))
         return True
 
-    by_key = {o.key: o for o in passing.variables}
-    # All variables before anything they lead to: a pointer to one does not make it the partner of another.
-    for theirs in failing.variables:
-        if theirs.key in by_key:
-            pair(by_key[theirs.key], theirs)
-    # Globals and outer frames first, each with all they lead to: what they hold keeps its partner while functions
-    # come and go.
-    for scope in scopes_outwards_in(failing.variables):
-        alike: deque[tuple[Object, Object]] = deque()
-        others: deque[tuple[Object, Object]] = deque()
-        for theirs in scope:
-            if theirs in mates:
-                sort_candidates(passing, mates[theirs], failing, theirs, alike, others)
-        while alike or others:
-            ours, theirs = (alike or others).popleft()
-            if pair(ours, theirs):
-                sort_candidates(passing, ours, failing, theirs, alike, others)
-    return Matching(passing, failing, tuple(pairs), mates)
+    def _collect(self, ours: Object, theirs: Object) -> None:
+        """What the pointers of a pair of objects lead to becomes the next candidates."""
+        starts, their_starts, mates = self._passing.starts, self._failing.starts, self._mates
+        for value, other in self._pointers(ours, theirs):
+            source, target = starts.get(value), their_starts.get(other)
+            if source is None or target is None:
+                left, right = self._passing.target(value), self._failing.target(other)
+                source, target = left.object, right.object
+                if source is None or target is None or left.offset != right.offset or source.kind == "variable":
+                    continue
+            if source not in mates and target not in mates:
+                is_alike = self._are_alike(source, target)
+                (self._alike if is_alike else self._others).append((source, target))
 
+    def _pointers(self, ours: Object, theirs: Object) -> list[tuple[int, int]]:
+        """Values of the pointers at the same offsets of both."""
+        if ours.is_unset or theirs.is_unset:
+            return []
+        passing, failing = self._passing, self._failing
+        if ours.shape is theirs.shape:
+            found = [pair for pair in zip(passing.words(ours), failing.words(theirs), strict=True) if all(pair)]
+            values = dict(failing.hidden_words(theirs))
+            if values:
+                found += [(value, values[at]) for at, value in passing.hidden_words(ours) if at in values]
+            return found
+        values = {pointer.offset: pointer.value for pointer in failing.pointers(theirs)}
+        return [(p.value, values[p.offset]) for p in passing.pointers(ours) if p.offset in values]
 
-def sort_candidates(
-    passing: MemoryGraph,
-    ours: Object,
-    failing: MemoryGraph,
-    theirs: Object,
-    alike: deque[tuple[Object, Object]],
-    others: deque[tuple[Object, Object]],
-) -> None:
-    """What the pointers of a pair of objects lead to becomes the next candidates."""
-    values = {pointer.offset: pointer.value for pointer in failing.pointers(theirs)}
-    for pointer in passing.pointers(ours):
-        if pointer.offset in values:
-            source, target = passing.target(pointer.value), failing.target(values[pointer.offset])
-            one, other = source.object, target.object
-            if one is None or other is None or source.offset != target.offset or one.kind == "variable":
-                continue
-            same = passing.scalars(one)[: other.size] == failing.scalars(other)
-            (alike if same else others).append((one, other))
+    def _are_alike(self, ours: Object, theirs: Object) -> bool:
+        if ours.shape is theirs.shape:
+            left, right = self._passing.memory.region(ours.address), self._failing.memory.region(theirs.address)
+            assert left is not None and right is not None
+            values = ours.shape.values
+            return values(left.data, ours.address - left.start) == values(right.data, theirs.address - right.start)
+        if ours.size < theirs.size or ours.shape.offsets or theirs.shape.offsets:
+            return False
+        return self._passing.contents(ours)[: theirs.size] == self._failing.contents(theirs)
 
 
 def fits(passing: MemoryGraph, ours: Object, theirs: Object) -> bool:
     """Whether the passing run's object can take on the contents of the failing run's in place."""
     if ours.kind != theirs.kind or (ours.kept is None) != (theirs.kept is None) or theirs.size > ours.size:
+        return False
+    if ours.is_unset != theirs.is_unset:
         return False
     if ours.type == theirs.type:
         return True

@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import cached_property
 
-from pytest_causechain.debugger.visit import Region, Visit
+from pytest_causechain.debugger.visit import Module, Region, Visit
 
 WORD = struct.Struct("<Q")
 # glibc's malloc: a chunk is [size of the one before][size | 3 flags][payload]; the payload may run on into the
@@ -31,27 +32,62 @@ class Memory:
     """
 
     def __init__(self, visit: Visit) -> None:
-        self.regions = sorted(visit.regions, key=lambda region: region.start)
+        self.regions = join_image(sorted(visit.regions, key=lambda region: region.start))
         self._starts = [region.start for region in self.regions]
-        self.blocks: dict[int, int] = {}
-        self.freed: dict[int, tuple[int, int]] = {}
+        self._ends = [region.end for region in self.regions]
+        self._modules = sorted(visit.modules, key=lambda module: module.start)
+        self._module_starts = [module.start for module in self._modules]
+
+    @cached_property
+    def _heap(self) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
+        blocks: dict[int, int] = {}
+        freed: dict[int, tuple[int, int]] = {}
         for region in self.regions:
             if region.kind == "heap":
-                self._walk_heap(region)
+                walk_heap(region, blocks, freed)
             elif region.kind == "anonymous":
-                self.blocks |= find_mapped_chunks(region)
-        self._block_starts = sorted(self.blocks)
+                blocks |= find_mapped_chunks(region)
+        return blocks, freed
+
+    @property
+    def blocks(self) -> dict[int, int]:
+        return self._heap[0]
+
+    @property
+    def freed(self) -> dict[int, tuple[int, int]]:
+        return self._heap[1]
+
+    @cached_property
+    def _block_starts(self) -> list[int]:
+        return sorted(self.blocks)
 
     def region(self, address: int) -> Region | None:
         index = bisect_right(self._starts, address) - 1
-        if index >= 0 and address < self.regions[index].end:
+        if index >= 0 and address < self._ends[index]:
             return self.regions[index]
         return None
 
+    def module(self, address: int) -> Module | None:
+        index = bisect_right(self._module_starts, address) - 1
+        if index >= 0 and address < self._modules[index].end:
+            return self._modules[index]
+        return None
+
+    def module_start(self, name: str) -> int | None:
+        return next((module.start for module in self._modules if module.name == name), None)
+
+    @cached_property
+    def _stack(self) -> Region | None:
+        return next((region for region in self.regions if region.kind == "stack"), None)
+
     def is_stack(self, address: int) -> bool:
         """Also where the stack may have been before, below what was captured of it."""
-        stack = next((region for region in self.regions if region.kind == "stack"), None)
+        stack = self._stack
         return stack is not None and stack.start - STACK_LIMIT <= address < stack.end
+
+    def is_mapped(self, address: int) -> bool:
+        """Whether a number is an address of this run."""
+        return self.region(address) is not None or self.module(address) is not None or self.is_stack(address)
 
     def read(self, address: int, size: int) -> bytes | None:
         """None where it was not all captured."""
@@ -60,6 +96,16 @@ class Memory:
             return None
         at = address - region.start
         return region.data[at : at + size]
+
+    def has(self, address: int, size: int) -> bool:
+        region = self.region(address)
+        return region is not None and address + size <= region.end
+
+    def word(self, address: int) -> int | None:
+        region = self.region(address)
+        if region is None or address + WORD.size > region.end:
+            return None
+        return int(WORD.unpack_from(region.data, address - region.start)[0])
 
     def read_text(self, address: int) -> bytes | None:
         """Up to and with the NUL."""
@@ -79,40 +125,64 @@ class Memory:
                 return start, self.blocks[start]
         return None
 
-    def _walk_heap(self, region: Region) -> None:
-        """Each chunk of the main arena, without the unused top."""
-        before, first = None, None
-        at = 0
-        while at + HEADER <= len(region.data):
-            head = WORD.unpack_from(region.data, at + 8)[0]
-            size, start = head & ~FLAGS, region.start + at + HEADER
-            if before is not None and not head & PREVIOUS_IN_USE:
-                # The last word of a block in a free list holds its size, the first ones its links.
-                kept = LARGE_LINKS if self.blocks[before] >= LARGE else LINKS
-                self.freed[before] = (kept, self.blocks[before] - 8)
-            if size < SMALLEST or at + size >= len(region.data):
-                break
-            self.blocks[start] = size - 8
-            first, before = first or start, start
-            at += size
-        if first is not None and self.blocks[first] >= SMALLEST_TABLE:
-            for start in self._kept_by_thread(first):
-                self.freed[start] = (LINKS, self.blocks[start])
 
-    def _kept_by_thread(self, table: int) -> Iterator[int]:
-        """Blocks that a thread keeps for its next requests. They count as in use to the rest of the allocator;
-        the first block of the heap holds the heads of their lists (glibc's tcache)."""
-        heads = self.read(table, self.blocks[table] // 8 * 8) or b""
-        for (head,) in WORD.iter_unpack(heads):
-            seen: set[int] = set()
-            block = head
-            while block in self.blocks and block % ALIGNMENT == 0 and block not in seen:
-                seen.add(block)
-                yield block
-                link = WORD.unpack(self.read(block, 8) or bytes(8))[0]
-                block = link ^ block >> LINK_SHIFT
-                if block not in self.blocks:
-                    block = link
+def join_image(regions: list[Region]) -> list[Region]:
+    """The program's data goes on, without a name, where the file ends; a variable may lie on that border."""
+    joined: list[Region] = []
+    parts: list[bytes] = []
+    for region in regions:
+        follows = bool(joined) and region.start == joined[-1].start + sum(map(len, parts))
+        if follows and joined[-1].kind == "image" and region.kind in ("image", "anonymous"):
+            parts.append(region.data)
+            continue
+        if len(parts) > 1:
+            joined[-1] = Region(joined[-1].start, b"".join(parts), "image")
+        joined.append(region)
+        parts = [region.data]
+    if len(parts) > 1:
+        joined[-1] = Region(joined[-1].start, b"".join(parts), "image")
+    return joined
+
+
+def walk_heap(region: Region, blocks: dict[int, int], freed: dict[int, tuple[int, int]]) -> None:
+    """Each chunk of the main arena, without the unused top."""
+    words = memoryview(region.data)[: len(region.data) // WORD.size * WORD.size].cast("Q")
+    origin, last = region.start + HEADER, len(region.data)
+    before = first = None
+    at = 0
+    while at + HEADER <= last:
+        head = words[(at >> 3) + 1]
+        if not head & PREVIOUS_IN_USE and before is not None:
+            # The last word of a block in a free list holds its size, the first ones its links.
+            kept = LARGE_LINKS if blocks[before] >= LARGE else LINKS
+            freed[before] = (kept, blocks[before] - 8)
+        size = head & ~FLAGS
+        if size < SMALLEST or at + size >= last:
+            break
+        before = origin + at
+        if first is None:
+            first = before
+        blocks[before] = size - 8
+        at += size
+    if first is not None and blocks[first] >= SMALLEST_TABLE:
+        for start in kept_by_thread(region, first, blocks):
+            freed[start] = (LINKS, blocks[start])
+
+
+def kept_by_thread(region: Region, table: int, blocks: dict[int, int]) -> Iterator[int]:
+    """Blocks that a thread keeps for its next requests. They count as in use to the rest of the allocator; the first
+    block of the heap holds the heads of their lists (glibc's tcache)."""
+    at = table - region.start
+    for (head,) in WORD.iter_unpack(region.data[at : at + blocks[table] // 8 * 8]):
+        seen: set[int] = set()
+        block = head
+        while block in blocks and block % ALIGNMENT == 0 and block not in seen:
+            seen.add(block)
+            yield block
+            link = WORD.unpack_from(region.data, block - region.start)[0]
+            block = link ^ block >> LINK_SHIFT
+            if block not in blocks:
+                block = link
 
 
 def usable_size(requested: int) -> int:

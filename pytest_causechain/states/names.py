@@ -1,26 +1,37 @@
-"""Gives the objects of a memory graph expressions: names for a reader, keys that last while functions come and go."""
+"""Gives what lies in a memory graph expressions: names for a reader, keys that last while functions come and go.
+
+Only the ways are found for all objects; they are written out for those that somebody asks for."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from pytest_causechain.states.graph import MemoryGraph, Object
+from pytest_causechain.debugger.visit import RETURN_VALUE
+from pytest_causechain.states.objects import Object, Variable
+from pytest_causechain.states.sources import mentioned_names
+from pytest_causechain.states.unfolding import no_collection
 
-# How what stands for a part of an object is made of what stands for the object, and a path.
-MakePart = Callable[["Object", str, str], str]
+if TYPE_CHECKING:
+    from pytest_causechain.states.graph import MemoryGraph
+
 # More steps of one kind are counted instead: `list(->next 12 times)->value`.
 STEPS_WRITTEN = 6
 # Behind this length an expression is cut: nobody reads it, and a long list would have a square of characters.
 LENGTH_WRITTEN, LENGTH_KEPT = 400, 80
 # Operators and brackets, then the variable it all starts from; not the name of a type.
 ROOT = re.compile(r"([&*(]*)(?!void \*)\w")
+# Stands for the object while a part is made: neither identifiers nor operators contain it.
+HOLE = "\0"
+
+# An object, or one of several in a block, by where it begins there.
+Node = tuple[Object, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,88 +48,207 @@ class Expression:
             return self.start + self.step * self.times
         return f"{self.start}({self.step} {self.times} times)"
 
-    def part(self, o: Object, path: str, make_part: MakePart) -> Expression:
-        before, _, step = make_part(o, HOLE, path).partition(HOLE)
+    def part(self, is_direct: bool, path: str) -> Expression:
+        before, _, step = write_part(is_direct, HOLE, path).partition(HOLE)
         if not before and step == self.step:
             return replace(self, times=self.times + 1)
         start = str(self)
         if len(start) > LENGTH_WRITTEN:
             start = f"{start[:LENGTH_KEPT]}...{crc32(start.encode('utf-8', 'surrogateescape')):08x}..."
         if before:
-            return Expression(make_part(o, start, path), self.frame)
+            return Expression(write_part(is_direct, start, path), self.frame)
         return Expression(start, self.frame, step, 1)
 
 
-# Stands for the object while a part is made: neither identifiers nor operators contain it.
-HOLE = "\0"
+class Step(NamedTuple):
+    """One way to an object: the pointer at `at` in `source` leads `inside` bytes behind its beginning."""
+
+    source: Object
+    at: int
+    inside: int
+
+
+# From each object to the step that leads there; None: it is a variable.
+Ways = dict[Node, Step | None]
+
+
+class Naming:
+    """Names take the shortest way from any variable, the innermost frame's first. Keys take any way from a global
+    variable, else from an outer frame, so that what a function is given is not named anew by its parameters."""
+
+    def __init__(self, graph: MemoryGraph) -> None:
+        self._graph = graph
+        self._names: dict[Node, Expression] = {}
+        self._keys: dict[Node, Expression] = {}
+        self._in_pools: dict[Object, defaultdict[int, list[tuple[int, int]]]] = {}
+
+    def name(self, o: Object, base: int = 0) -> str:
+        return str(self._write((o, base), self._short_ways, self._names, is_key=False))
+
+    def frame(self, o: Object, base: int = 0) -> int | None:
+        return self._write((o, base), self._short_ways, self._names, is_key=False).frame
+
+    def key(self, o: Object, base: int = 0) -> str:
+        return str(self._write((o, base), self._lasting_ways, self._keys, is_key=True))
+
+    @cached_property
+    def order(self) -> dict[Node, int]:
+        """The order in which a programmer looks: the innermost frame's variables and what they lead to first."""
+        return {node: number for number, node in enumerate(self._short_ways)}
+
+    def root(self, o: Object, base: int = 0) -> Variable | None:
+        """The variable its key begins with."""
+        return self.lasting_way(o, base)[0]
+
+    def lasting_way(self, o: Object, base: int = 0) -> tuple[Variable | None, list[Step]]:
+        """The variable its key begins with, and the steps from there."""
+        steps: list[Step] = []
+        while (step := self._lasting_ways.get((o, base))) is not None:
+            steps.append(step)
+            o, base = step.source, step.source.shape.base_of(step.at)
+        return o if isinstance(o, Variable) else None, steps[::-1]
+
+    def ancestors(self, o: Object, base: int = 0) -> list[Node]:
+        """The objects its name leads through, itself first."""
+        found = [(o, base)]
+        while (step := self._short_ways.get(found[-1])) is not None:
+            found.append((step.source, step.source.shape.base_of(step.at)))
+        return found
+
+    @cached_property
+    def _short_ways(self) -> Ways:
+        variables = self._graph.variables
+        mentioned = mentioned_names(self._graph.visit.frames)
+        roots = sorted(variables, key=lambda o: o.name not in mentioned)
+        ways: Ways = {(o, 0): None for o in variables}
+        with no_collection():
+            self._spread(roots, ways)
+        return ways
+
+    @cached_property
+    def _lasting_ways(self) -> Ways:
+        ways: Ways = {(o, 0): None for o in self._graph.variables}
+        with no_collection():
+            for scope in scopes_outwards_in(self._graph.variables):
+                self._spread(scope, ways)
+        return ways
+
+    def _spread(self, roots: Iterable[Object], ways: Ways) -> None:
+        """Each object by the first way that leads to its start; through its middle where there is no other."""
+        graph, starts = self._graph, self._graph.starts
+        queue: list[Node] = [(o, 0) for o in roots]
+        interior: list[tuple[Node, Step]] = []
+        place = 0
+        while place < len(queue) or interior:
+            if place == len(queue):
+                node, step = interior.pop(0)
+                if node not in ways:
+                    ways[node] = step
+                    queue.append(node)
+                continue
+            source, base = queue[place]
+            place += 1
+            for at, value in self._references(source, base):
+                if not value:
+                    continue
+                found = starts.get(value)
+                if found is not None and found.parts is None:
+                    node = (found, 0)
+                    if node not in ways:
+                        ways[node] = Step(source, at, 0)
+                        queue.append(node)
+                    continue
+                target = graph.target(value)
+                if target.object is None:
+                    continue
+                start = target.object.shape.base_of(target.offset)
+                node = (target.object, start)
+                if node in ways:
+                    continue
+                if target.offset != start:
+                    interior.append((node, Step(source, at, target.offset - start)))
+                else:
+                    ways[node] = Step(source, at, 0)
+                    queue.append(node)
+
+    def _references(self, o: Object, base: int) -> Sequence[tuple[int, int]]:
+        """Offset and value of the pointers in one object of a block."""
+        if o.is_unset:
+            return ()
+        if o.parts is None:
+            return self._all_references(o)
+        if o not in self._in_pools:
+            by_base = self._in_pools[o] = defaultdict(list)
+            for at, value in self._all_references(o):
+                by_base[o.shape.base_of(at)].append((at, value))
+        return self._in_pools[o][base]
+
+    def _all_references(self, o: Object) -> Sequence[tuple[int, int]]:
+        graph = self._graph
+        words, hidden = o.shape.words, graph.hidden_words(o)
+        if words is None:
+            return hidden
+        region = graph.memory.region(o.address)
+        assert region is not None
+        found = list(zip(o.shape.offsets, words(region.data, o.address - region.start), strict=True))
+        return found + list(hidden) if hidden else found
+
+    def _write(self, node: Node, ways: Ways, written: dict[Node, Expression], is_key: bool) -> Expression:
+        # Not by recursion: a list may be long.
+        pending = [node]
+        while pending:
+            (o, base), step = pending[-1], ways.get(pending[-1])
+            if pending[-1] in written:
+                pending.pop()
+            elif step is not None:
+                source = (step.source, step.source.shape.base_of(step.at))
+                if source in written:
+                    written[o, base] = self._expression(written[source], step, is_key)
+                else:
+                    pending.append(source)
+            elif isinstance(o, Variable) and not base:
+                written[o, base] = Expression(o.key if is_key else o.name, o.frame)
+            elif base:
+                # Nothing leads to it but what leads to the block it lies in.
+                whole = self._write((o, 0), ways, written, is_key)
+                written[o, base] = Expression(f"({whole} + {base} bytes)", whole.frame)
+            else:
+                others = [n for n in ways if n[0] is o]
+                first = self._write(others[0], ways, written, is_key) if others else Expression("?", None)
+                back = f" - {others[0][1]} bytes" if others else ""
+                written[o, base] = Expression(f"({first}{back})", first.frame)
+        return written[node]
+
+    def _expression(self, source: Expression, step: Step, is_key: bool) -> Expression:
+        kind, path, is_direct = step.source.shape.pointer_at(step.at)
+        if not is_key:
+            path = self.shorten(step.source, path)
+        expression = source.part(is_direct, path)
+        if step.inside:
+            width = self._graph.layouts.size(kind) or 1
+            return Expression(f"({expression} - {step.inside // width})", expression.frame)
+        return expression
+
+    def shorten(self, o: Object, path: str) -> str:
+        """`*p` for `p[0]`, when there is only one. Not in keys: whether an object looks single may change."""
+        is_pointed_to = o.kind != "variable" and path.startswith("[0]")
+        return "[]" + path[3:] if is_pointed_to and self._graph.is_single(o) else path
 
 
 def is_written_out(expression: str) -> bool:
-    return " times)" not in expression and "..." not in expression
+    return not any(mark in expression for mark in (" times)", "...", " bytes", RETURN_VALUE))
 
 
-def name_objects(graph: MemoryGraph) -> None:
-    """Names take the shortest way from any variable, the innermost frame's first. Keys take any way from a global
-    variable, else from an outer frame, so that what a function is given is not named anew by its parameters."""
-    names = {o: Expression(o.name, o.frame) for o in graph.variables}
-    spread(graph, graph.variables, names, name_part)
-    keys = {o: Expression(o.key, o.frame) for o in graph.variables}
-    for scope in scopes_outwards_in(graph.variables):
-        spread(graph, scope, keys, key_part)
-    for o in graph.objects:
-        if o in names:
-            o.name, o.frame = str(names[o]), names[o].frame
-        if o in keys:
-            o.key = str(keys[o])
-
-
-def scopes_outwards_in(variables: Iterable[Object]) -> list[list[Object]]:
+def scopes_outwards_in(variables: Iterable[Variable]) -> list[list[Variable]]:
     """The variables, given innermost frame first, of each frame: globals, then the first frame's, and so on."""
     return [list(scope) for _, scope in groupby(variables, key=lambda o: o.frame)][::-1]
 
 
-def spread(graph: MemoryGraph, roots: Iterable[Object], found: dict[Object, Expression], make_part: MakePart) -> None:
-    """Each object by the first way that leads to its start; through its middle where there is no other."""
-    queue, interior = deque(roots), deque[tuple["Object", Expression]]()
-    while queue or interior:
-        if not queue:
-            o, expression = interior.popleft()
-            if o not in found:
-                found[o] = expression
-                queue.append(o)
-            continue
-        source = queue.popleft()
-        for pointer in graph.pointers(source):
-            target = graph.target(pointer.value)
-            if target.object is None or target.object in found:
-                continue
-            expression = found[source].part(source, pointer.path, make_part)
-            if target.offset:
-                width = graph.layouts.size(pointer.type) or 1
-                start = f"({expression} - {target.offset // width})"
-                interior.append((target.object, Expression(start, expression.frame)))
-            else:
-                found[target.object] = expression
-                queue.append(target.object)
-
-
-def element_path(o: Object, element: int) -> str:
-    """What stands behind the name of a pointer to an object for one of its elements; "" is the object itself."""
-    if o.kind == "variable":
-        return ""
-    return f"[{element}]" if o.count > 1 or element else "[]"
-
-
-def name_part(o: Object, name: str, path: str) -> str:
-    """The expression for a part of an object: `list->next`, `a[2]`, `*p`, `point.x`."""
-    return key_part(o, name, "[]" + path[3:] if o.single and path.startswith("[0]") else path)
-
-
-def key_part(o: Object, key: str, path: str) -> str:
-    """The same, but always alike: whether an object looks single may change."""
-    if o.kind == "variable":
-        return key + path
-    base = f"({key})" if key.startswith("*") else key
+def write_part(is_direct: bool, name: str, path: str) -> str:
+    """The expression for a part of a variable, or of what a pointer leads to: `point.x`, `list->next`, `a[2]`, `*p`."""
+    if is_direct:
+        return name + path
+    base = f"({name})" if name.startswith("*") else name
     if path.startswith("@"):
         return f"((void **) {base})[{path[1:]}]"
     if path.startswith("[]"):

@@ -5,28 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from pytest_causechain.states.graph import MemoryGraph, Object
+from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import MEMBERS_SHOWN, POINTER_SIZE, Leaf, show_text
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
-from pytest_causechain.states.names import name_part
+from pytest_causechain.states.names import write_part
+from pytest_causechain.states.objects import IMAGE, Object
 
 # A shorter one is more likely a number.
 LEAST_TEXT = 3
 
 
-def show_pointers(matching: Matching, left: int, right: int, kind: int) -> tuple[str, str]:
-    """A pointer of the passing run and one of the failing run, in such a way that they read differently."""
-    passing, failing = matching.passing, matching.failing
-    shown = show_pointer(passing, left, kind), show_pointer(failing, right, kind)
+def show_pointers(
+    matching: Matching, passing: tuple[Object, int], failing: tuple[Object, int], kind: int
+) -> tuple[str, str]:
+    """A pointer of the passing run and one of the failing run, each given with the object it lies in, in such a way
+    that they read differently."""
+    ours, theirs, left, right = matching.passing, matching.failing, passing[1], failing[1]
+    shown = (
+        show_loop(ours, *passing) or show_pointer(ours, left, kind),
+        show_loop(theirs, *failing) or show_pointer(theirs, right, kind),
+    )
     if shown[0] == shown[1]:
-        shown = show_unequal_members(passing, left, failing, right) or shown
+        shown = show_unequal_members(ours, left, theirs, right) or shown
     if shown[0] == shown[1]:
         # The other run's name for the object: in its own run this very pointer may be the shortest way there.
-        shown = show_mate(matching, passing, left, failing), show_mate(matching, failing, right, passing)
+        shown = (
+            show_mate(matching, ours, left, theirs) or f"{shown[0]} of its own",
+            show_mate(matching, theirs, right, ours) or f"{shown[1]} of its own",
+        )
     if shown[0] == shown[1]:
-        shown = show_place(passing, left), show_place(failing, right)
+        shown = show_place(ours, left), show_place(theirs, right)
     return shown
+
+
+def show_loop(graph: MemoryGraph, holder: Object, value: int) -> str | None:
+    """A pointer that leads back to an object through which one gets to it: `tree->left->left` is `tree` itself."""
+    target = graph.target(value)
+    if target.object is None or target.offset or target.object.kind == "variable":
+        return None
+    if all(o is not target.object for o, _ in graph.naming.ancestors(holder, 0)):
+        return None
+    return f"{graph.naming.name(target.object)} itself"
 
 
 def show_unequal_members(passing: MemoryGraph, left: int, failing: MemoryGraph, right: int) -> tuple[str, str] | None:
@@ -46,10 +66,12 @@ def show_unequal_members(passing: MemoryGraph, left: int, failing: MemoryGraph, 
     return None
 
 
-def show_mate(matching: Matching, graph: MemoryGraph, value: int, other: MemoryGraph) -> str:
+def show_mate(matching: Matching, graph: MemoryGraph, value: int, other: MemoryGraph) -> str | None:
     target = graph.target(value)
-    mate = matching.mates.get(target.object) if target.object is not None else None
-    return (reference(other, mate, target.offset) if mate is not None else None) or hex(value)
+    if target.object is None:
+        return hex(value)
+    mate = matching.mates.get(target.object)
+    return reference(other, mate, target.offset) if mate is not None else None
 
 
 def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
@@ -61,7 +83,7 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
         if text is not None:
             return show_text(text)
     target = graph.target(value)
-    if target.image:
+    if target.module == IMAGE:
         function = graph.program.function_at(target.offset)
         if function is not None and function.address == target.offset:
             return function.name
@@ -83,18 +105,23 @@ def show_place(graph: MemoryGraph, value: int) -> str:
 
 def reference(graph: MemoryGraph, o: Object, offset: int) -> str | None:
     """A pointer to a place in an object as an expression: `list->next`, `&point.y`, `a`, `&a[3]`."""
-    if not offset:
+    base = o.shape.base_of(offset)
+    name = graph.naming.name(o, base)
+    is_direct = o.kind == "variable" and not base
+    if offset == base:
         is_array = graph.layouts.kind(o.type) == "array"
-        return f"&{o.name}" if o.kind == "variable" and not is_array else o.name
-    path = path_at(graph, o, offset)
-    return f"&{name_part(o, o.name, path)}" if path is not None else None
+        return f"&{name}" if is_direct and not is_array else name
+    path = path_at(graph, o, base, offset)
+    return f"&{write_part(is_direct, name, graph.naming.shorten(o, path))}" if path is not None else None
 
 
-def path_at(graph: MemoryGraph, o: Object, offset: int) -> str | None:
+def path_at(graph: MemoryGraph, o: Object, base: int, offset: int) -> str | None:
     """What stands behind an object's name for the element or member at an offset, or one past the last."""
-    path, kind = "", o.type
-    if o.kind != "variable":
-        width = graph.layouts.size(o.type)
+    path, kind, offset = "", o.type, offset - base
+    if o.kind != "variable" or base:
+        run = o.shape.run_at(base)
+        kind = run.type if run is not None else kind
+        width = graph.layouts.size(kind)
         path, offset = f"[{offset // width}]", offset % width
     while offset or graph.layouts.kind(kind) == "array":
         row = graph.layouts.row(kind)
@@ -123,11 +150,13 @@ def show_contents(graph: MemoryGraph, o: Object, offset: int) -> str:
 
 def leaves_from(graph: MemoryGraph, o: Object, offset: int) -> Iterator[Leaf]:
     """Of a struct its own members only, of an array all elements that follow, without the slack of a single one."""
-    width = graph.layouts.size(o.type)
-    wanted = offset // width if o.single or graph.layouts.kind(o.type) == "struct" else None
-    for element, leaf in graph.leaves(o):
-        if leaf.offset >= offset and wanted in (None, element):
-            yield leaf
+    run = o.shape.run_at(offset)
+    width = graph.layouts.size(run.type if run is not None else o.type) or 1
+    is_one = run is None or graph.layouts.kind(run.type) == "struct" or graph.is_single(o)
+    start = offset - (offset - (run.offset if run is not None else 0)) % width
+    for place in graph.leaves(o):
+        if place.leaf.offset >= offset and (not is_one or place.leaf.offset < start + width):
+            yield place.leaf
 
 
 def show_raw(graph: MemoryGraph, o: Object, offset: int, first: int) -> str:

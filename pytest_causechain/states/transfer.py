@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from pytest_causechain.model.transfer import Allocation, Reference, Transfer
-from pytest_causechain.states.deltas import Comparison, Delta, Slot
-from pytest_causechain.states.graph import MemoryGraph, Object
+from pytest_causechain.states.deltas import Comparison, Delta, Slot, close_configuration
+from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.memory import WORD
+from pytest_causechain.states.objects import Object
 
 # A place to write to: an address, or an offset in one of the new blocks.
 Place = tuple[int | None, int]
@@ -17,7 +18,7 @@ def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -
     """Moves the passing run towards the failing one, as every experiment does."""
     matching = comparison.matching
     compiler = _Compiler(matching.passing, matching.failing, matching.mates)
-    for delta in deltas:
+    for delta in close_configuration(deltas):
         if delta.slot is not None:
             compiler.write(delta.slot, delta.slot.passing, delta.slot.failing)
     chosen = {delta.edit for delta in deltas if delta.edit is not None}
@@ -105,7 +106,9 @@ class _Compiler:
             self._merge_bits(place, data, slot.bits)
         else:
             self._put(place, data)
-            for pointer in self.source.hidden_pointers(origin, slot.offset, slot.offset + size):
+            if slot.passing.shape is slot.failing.shape and not origin.shape.is_guessed:
+                return
+            for pointer in self.source.pointers_within(origin, slot.offset, slot.offset + size):
                 self._point((place[0], place[1] + pointer.offset - slot.offset), pointer.value)
 
     def _put(self, place: Place, data: bytes) -> None:
@@ -114,8 +117,8 @@ class _Compiler:
             self.writes.append((at, data))
         else:
             self.contents[holder][at : at + len(data)] = data
-        for i in range(len(data)) if self.pointers else ():
-            self.pointers.pop((holder, at + i), None)
+        for place in [place for place in self.pointers if place[0] == holder and at <= place[1] < at + len(data)]:
+            del self.pointers[place]
 
     def _merge_bits(self, place: Place, data: bytes, bits: tuple[int, int]) -> None:
         """Bit-fields share bytes: each changes only its own bits of what is there by now."""
@@ -141,10 +144,10 @@ class _Compiler:
             )
         elif target.object is not None and target.object.kind != "variable":
             self.pointers[place] = (self._allocate(target.object), target.offset)
-        elif target.image:
-            self.pointers[place] = self.into.visit.base + target.offset
-        else:
+        elif target.module is None:
             self.pointers[place] = value
+        elif (address := self.into.address(target)) is not None:
+            self.pointers[place] = address
 
     def _allocate(self, first: Object) -> int:
         """A copy of an object that `into` has no partner for, and of all such objects it leads to."""
@@ -155,7 +158,7 @@ class _Compiler:
         # Not by recursion: a list may be long.
         while pending:
             current = pending.pop()
-            for pointer in self.source.pointers(current):
+            for pointer in self.source.references(current):
                 target = self.source.target(pointer.value).object
                 if target is not None and target not in self.mates and target not in self.blocks:
                     if target.kind == "variable":
@@ -170,6 +173,8 @@ class _Compiler:
         for (holder, at), value in self.pointers.items():
             if isinstance(value, tuple):
                 references.append(Reference(holder, at, *value))
+                if holder is not None:  # what the source had there means nothing: the same transfer for all its runs
+                    self._store(holder, at, bytes(WORD.size))
             else:
                 self._store(holder, at, WORD.pack(value))
         for (holder, at), byte in self.bit_fields.items():

@@ -20,6 +20,7 @@ from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.transfer import NOTHING
 
 SHORT = r"""
 #include <stdio.h>
@@ -52,6 +53,8 @@ int main(void)
 }
 """
 PLENTY_SECONDS = 600.0
+BATCH_SIZE = 50
+BATCH = f"forked template, {BATCH_SIZE} at once"
 GDB = ("gdb", "-nx", "-q", "-batch", "-iex", "set debuginfod enabled off")
 
 
@@ -99,13 +102,20 @@ def test_experiment(command: Callable[[str], Command]) -> None:
     subject = command(SHORT)
     with open_lab(subject, "fork") as fork, open_lab(subject, "rerun") as rerun, open_lab(subject, "gdb") as gdb:
         stops = find_function(fork, "twice")
-        ways = {
+        ways: dict[str, Callable[[], object]] = {
             "native fork and exec": lambda: subprocess.run(subject.argv, capture_output=True),
             "forked template": lambda: fork.experiment("passing", stops),
             "fresh run": lambda: rerun.experiment("passing", stops),
             "gdb re-run": lambda: gdb.experiment("passing", stops),
+            BATCH: lambda: fork.experiments("passing", stops, [NOTHING] * BATCH_SIZE),
         }
-        show("one experiment, from the middle of a short program", measure(ways, 50), "native fork and exec")
+        medians = measure(ways, 50)
+        medians[BATCH] /= BATCH_SIZE
+        show("one experiment, from the middle of a short program", medians, "native fork and exec")
+        print(
+            f"  a gdb re-run takes {medians['gdb re-run'] / medians[BATCH]:.0f} times as long as one of many in a copy,"
+        )
+        print(f"  {medians['gdb re-run'] / medians['forked template']:.0f} times as long as a single one")
         seen = [lab.experiment("passing", stops) for lab in (fork, rerun, gdb)]
     assert seen[0] == seen[1] == seen[2]
     assert seen[0].stdout == subprocess.run(subject.argv, capture_output=True).stdout
@@ -162,7 +172,7 @@ def test_many_experiments_leave_nothing_behind(command: Callable[[str], Command]
     with open_lab(subject, "fork") as lab:
         stops = find_function(lab, "twice")
         begin = time.perf_counter()
-        seen = {lab.experiment("passing", stops) for _ in range(3_000)}
+        seen = {observation for _ in range(60) for observation in lab.experiments("passing", stops, [NOTHING] * 50)}
         seconds = time.perf_counter() - begin
     print(f"\n3,000 experiments in {seconds:.2f} s: {3_000 / seconds:.0f} a second")
     assert len(seen) == 1

@@ -78,11 +78,11 @@ class Case:
         return next(n for n, text in enumerate(self._source.splitlines(), 1) if text.rstrip().endswith(f"/* {mark} */"))
 
     def call(self, function: str, number: int = 1) -> Moment:
-        return [m for m in self.timeline.calls if m.position.function == function][number - 1]
+        return [m for m in self.timeline.calls() if m.position.function == function][number - 1]
 
     def at(self, mark: str, visit: int = 1, since: str = "main") -> Moment:
         """The moment at a line, traced from a call on."""
-        moments = self.timeline.window(self.call(since), None).moments
+        moments = self.timeline.statements(self.call(since))
         return [m for m in moments if m.position.line == self.line(mark)][visit - 1]
 
     def isolate(self, moment: Moment, hints: Sequence[Isolated] = ()) -> Isolated:
@@ -96,12 +96,12 @@ class Case:
         search: TransitionSearch[Moment, Isolated] = TransitionSearch(
             self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry
         )
-        search.add(self.timeline.calls)
+        search.add(self.timeline.calls())
         search.run()
         calls = sorted(search.known, key=lambda m: m.time)
         windows: list[tuple[Moment, Moment | None]] = [(t.before, t.after) for t in search.transitions()]
         for before, after in [*windows, (calls[-1], None)]:
-            search.add(self.timeline.window(before, after).moments)
+            search.add(self.timeline.statements(before, after))
             search.run()
         return search
 

@@ -12,6 +12,8 @@ from pytest_causechain.causes.explanation import (
     describe_failure,
     describe_outcome,
     hands_on,
+    is_news,
+    is_returned,
     make_causes,
     same_to_reader,
     told_links,
@@ -20,6 +22,7 @@ from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.model.chain import Breakpoint, Failure, Link, Place, Rule, Tally, Transition
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.states.deltas import Delta
+from pytest_causechain.states.wording import Wording
 
 CLAMP = r"""
 #include <stdio.h>
@@ -210,7 +213,7 @@ class TestSuspects:
 
 def isolated(*deltas: tuple[str, str, str]) -> Isolated:
     """(variable, passing, failing) of each."""
-    made = tuple(Delta(name, name, "int", passing, failing, "value") for name, passing, failing in deltas)
+    made = tuple(Delta("value", Wording(name, name, "int", passing, failing)) for name, passing, failing in deltas)
     return Isolated(made, len(made), Tally(), "both", ())
 
 
@@ -240,8 +243,19 @@ class TestReader:
         assert not same_to_reader(one, make_causes(isolated(("b", "0", "1"))))
         assert not same_to_reader(one, ())
 
+    def test_what_follows_and_takes_a_variable_with_it_is_no_news(self):
+        one, both = isolated(("a", "0", "1")), isolated(("a", "0", "1"), ("b", "0", "1"))
+        assert not is_news(one, both, follows=True)
+        assert is_news(one, both, follows=False)
+        assert is_news(both, one, follows=True)
+        assert is_news(one, isolated(("a", "0", "2"), ("b", "0", "1")), follows=True)
+
     def test_told_links_of_a_chain_without_repetitions(self, clamp):
-        assert told_links(clamp.search) == clamp.search.links()
+        links = clamp.search.links()
+        told = told_links(clamp.search)
+        assert told == [link for link in links if not is_returned(link[1])]
+        # What `clamp` and `scale` return is no variable of theirs any more.
+        assert len(links) - len(told) == 2
 
 
 class TestOutcomes:

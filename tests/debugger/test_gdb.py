@@ -11,7 +11,7 @@ import pytest
 
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, find_gdb
 from pytest_causechain.debugger.launch import write_launch
-from pytest_causechain.debugger.program import describe_program
+from pytest_causechain.debugger.program import ask_description
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.refusal import Refusal
 
@@ -98,7 +98,7 @@ class TestCommands:
         with Gdb(program) as gdb:
             with pytest.raises(GdbFailure, match="KeyError: 'names'"):
                 gdb.ask({"job": "describe", "foreign": []})
-            assert describe_program(gdb).path == program
+            assert ask_description(gdb)["functions"][0][0] == "main"
 
     def test_gdb_dies(self, program):
         with Gdb(program) as gdb:
@@ -117,11 +117,11 @@ class TestCommands:
         copy.write_bytes(Path(program).read_bytes())
         copy.chmod(0o755)
         with Gdb(str(copy)) as gdb:
-            assert [f.name for f in describe_program(gdb).functions] == ["main"]
+            assert [row[0] for row in ask_description(gdb)["functions"]] == ["main"]
 
 
 class TestRefusals:
-    def test_no_gdb(self, only_path, program, side_files):
+    def test_no_gdb(self, program, only_path, side_files):
         with pytest.raises(Refusal, match="gdb was not found: install gdb 12 or newer"):
             Gdb(program)
         assert list(side_files.iterdir()) == []
@@ -129,7 +129,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "version", ["GNU gdb (GDB) 9.2", "GNU gdb 9.2", "GNU gdb (Ubuntu 9.2-0ubuntu1~20.04.1) 9.2"]
     )
-    def test_too_old(self, only_path, program, version):
+    def test_too_old(self, program, only_path, version):
         write_gdb(only_path, f"echo '{version}'", "echo 'Copyright 2020'")
         with pytest.raises(Refusal) as raised:
             Gdb(program)
@@ -153,7 +153,7 @@ class TestRefusals:
         with pytest.raises(Refusal, match=r"gdb does not start .*: install gdb 12"):
             find_gdb()
 
-    def test_it_dies_at_the_start(self, only_path, program, side_files):
+    def test_it_dies_at_the_start(self, program, only_path, side_files):
         write_gdb(only_path, "[ $2 = --version ] && echo 'GNU gdb (GDB) 13.1' || exit 3")
         before = find_children()
         with pytest.raises(Refusal, match=r"gdb cannot be used .*: install gdb 12 or newer .* with Python support"):
@@ -161,7 +161,7 @@ class TestRefusals:
         assert list(side_files.iterdir()) == []
         assert find_children() == before
 
-    def test_without_python(self, only_path, program, side_files):
+    def test_without_python(self, program, only_path, side_files):
         write_gdb(
             only_path,
             "[ $2 = --version ] && echo 'GNU gdb (GDB) 13.1' && exit",
@@ -209,7 +209,7 @@ class TestLeavingNothing:
             with pytest.raises(KeyboardInterrupt), Gdb(program) as gdb:
                 launch = write_launch(command, gdb.directory, "run")
                 launch.prepare()
-                request = {"job": "run", "program": program, "relocated": True, "steps": [{"do": "finish"}]}
+                request = {"job": "run", "program": program, "libraries": (), "steps": [{"do": "finish"}]}
                 signal.setitimer(signal.ITIMER_REAL, 0.5)
                 gdb.run(request | {"launcher": str(launch.script), "stdin": str(launch.stdin)}, launch, 100)
         finally:

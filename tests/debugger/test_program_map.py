@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.debugger.gdb import Gdb
-from pytest_causechain.debugger.program import Function, ProgramMap, describe_program
+from pytest_causechain.debugger.debugger import Debugger
+from pytest_causechain.debugger.program import Function, ProgramMap
 from pytest_causechain.model.moment import Position
 from pytest_causechain.model.refusal import Refusal
 
@@ -145,8 +145,8 @@ SOURCES = {"main.c": MAIN, "other.c": OTHER, "shared.h": HEADER, "data.c": DATA}
 
 
 def describe(path: Path) -> ProgramMap:
-    with Gdb(str(path)) as gdb:
-        return describe_program(gdb)
+    with Debugger(str(path)) as debugger:
+        return debugger.program
 
 
 def find_line(text: str, part: str) -> int:
@@ -263,7 +263,8 @@ class TestVariables:
         assert table["address"] == symbols(path)["table"]
         row = program.types[table["type"]]
         assert (row["kind"], row["count"], row["size"]) == ("array", 4, 16)
-        assert program.types[row["target"]] == {"name": "int", "size": 4, "kind": "int", "signed": True}
+        element = program.types[row["target"]]
+        assert element == {"name": "int", "size": 4, "kind": "int", "signed": True, "key": element["key"]}
         assert len(self.rows(program, "names")) == len(self.rows(program, "all_names")) == 1
 
     def test_globals_belong_to_no_function(self, program):

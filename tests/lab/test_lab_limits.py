@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from places import find_function
 
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -68,6 +69,8 @@ int main(int argc, char **argv)
         if (fork() == 0) {
             for (int i = 0; i < 3; i++)
                 close(i);
+            if (argc > 2 && setsid() && fork() > 0)
+                _exit(0);
             sleep(1000);
         }
         return 5;
@@ -96,10 +99,6 @@ SHORT_SECONDS = 1.0
 @pytest.fixture
 def program(build) -> Program:
     return build(HANGING, "-pthread")
-
-
-def find_function(lab: RemoteLab, name: str) -> int:
-    return next(f.address for f in lab.program.functions if f.name == name)
 
 
 def find_processes(program: Program) -> list[int]:
@@ -169,8 +168,9 @@ class TestFamilies:
         assert (observation.ending, observation.code, observation.stdout) == ("exit", 4, b"so far\n")
         assert find_processes(program) == []
 
-    def test_a_child_that_writes_nothing_is_not_waited_for(self, program, open_lab):
-        lab = open_lab(program, "daemon")
+    @pytest.mark.parametrize("words", [(), ("session",)], ids=["", "in a session of its own"])
+    def test_a_child_that_writes_nothing_is_not_waited_for(self, program, open_lab, words):
+        lab = open_lab(program, "daemon", *words)
         begin = time.monotonic()
         assert lab.experiment("passing").code == 5
         assert time.monotonic() - begin < lab.run_seconds

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from places import find_function, find_global, find_line, find_local, find_statement, read_int, read_memory
 
 from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -106,37 +107,6 @@ def lab(build, make_lab) -> Iterator[RemoteLab]:
         yield lab
 
 
-def find_line(source: str, text: str) -> int:
-    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
-
-
-def find_statement(lab: RemoteLab, source: str, text: str) -> int:
-    """The address of the first statement of the line that contains this text."""
-    line = find_line(source, text)
-    return next(s.address for f in lab.program.functions for s in f.statements if s.line == line)
-
-
-def find_function(lab: RemoteLab, name: str) -> int:
-    return next(f.address for f in lab.program.functions if f.name == name)
-
-
-def find_global(lab: RemoteLab, name: str) -> int:
-    return next(row["address"] for row in lab.program.globals if row["name"] == name)
-
-
-def find_local(visit, name: str, frame: int = 0) -> int:
-    return next(v.address for v in visit.frames[frame].variables if v.name == name)
-
-
-def read_memory(visit, address: int, size: int) -> bytes:
-    region = next(r for r in visit.regions if r.start <= address < r.end)
-    return region.data[address - region.start : address - region.start + size]
-
-
-def read_int(visit, address: int) -> int:
-    return struct.unpack("<i", read_memory(visit, address, 4))[0]
-
-
 class TestStops:
     def test_an_unaltered_run_ends_as_ever(self, lab):
         stop = Stop(find_statement(lab, COUNTER, "calls++"), 5)
@@ -149,7 +119,7 @@ class TestStops:
         assert state.frames[0].line == find_line(COUNTER, "calls++")
         assert read_int(state, find_local(state, "number")) == visit - 1
         assert read_int(state, find_local(state, "local")) == 2 * (visit - 1)
-        assert read_int(state, find_global(lab, "calls") + state.base) == visit - 1
+        assert read_int(state, find_global(lab, "calls") + state.load_map.base) == visit - 1
 
     def test_visits_of_a_later_stop_count_from_the_earlier_one(self, lab):
         entry, middle = find_function(lab, "step"), find_statement(lab, COUNTER, "number > threshold")
@@ -197,7 +167,7 @@ class TestVisits:
 
     def test_memory(self, lab):
         state = lab.visit("passing", (Stop(find_statement(lab, COUNTER, "calls++"), 1),))
-        assert read_memory(state, find_global(lab, "label") + state.base, 8) == b"start\0\0\0"
+        assert read_memory(state, find_global(lab, "label") + state.load_map.base, 8) == b"start\0\0\0"
         assert {r.kind for r in state.regions} >= {"image", "stack"}
         assert all(r.end > r.start for r in state.regions)
         assert state.frames[0].sp < find_local(state, "total", 1) < state.arguments_start
@@ -223,9 +193,9 @@ class TestVisits:
         command = Command(Program(path, ""), (path,), str(directory))
         with RemoteLab(command, command, time.monotonic() + 60, kind) as lab:
             state = lab.visit("passing", (Stop(find_statement(lab, COUNTER, "calls++"), 2),))
-            assert state.base
+            assert state.load_map.base
             assert state.frames[0].file == str(directory / "pro gram.c")
-            assert read_int(state, find_global(lab, "calls") + state.base) == 1
+            assert read_int(state, find_global(lab, "calls") + state.load_map.base) == 1
 
     def test_a_broken_stack(self, build, open_lab):
         """Frames as far as they can be told."""
@@ -240,11 +210,11 @@ class TestVisits:
         state = lab.visit("passing", (Stop(find_statement(lab, COUNTER, "calls++"), 7),))
         assert [frame.function for frame in state.frames] == ["step", "main"]
         assert read_int(state, find_local(state, "number")) == 6
-        assert read_int(state, find_global(lab, "calls") + state.base) == 6
+        assert read_int(state, find_global(lab, "calls") + state.load_map.base) == 6
         assert state.stdin_position == 0
         transfer = Transfer(
             allocations=(Allocation(16, struct.pack("<qq", 5, 0)),),
-            references=(Reference(None, find_global(lab, "list") + state.base, 0, 0),),
+            references=(Reference(None, find_global(lab, "list") + state.load_map.base, 0, 0),),
         )
         stop = Stop(find_statement(lab, COUNTER, "calls++"), 7)
         assert lab.experiment("passing", (stop,), transfer).stdout.endswith(b"\nnode 5\n")
@@ -253,7 +223,7 @@ class TestVisits:
 class TestTransfers:
     def test_global(self, lab):
         stop = Stop(find_statement(lab, COUNTER, "calls++"), 7)
-        base = lab.visit("passing", (stop,)).base
+        base = lab.visit("passing", (stop,)).load_map.base
         transfer = Transfer(writes=((find_global(lab, "threshold") + base, struct.pack("<i", 10)),))
         assert lab.experiment("passing", (stop,), transfer).stdout == b"4:5:11:start 132\n"
 
@@ -268,14 +238,14 @@ class TestTransfers:
     def test_the_next_run_is_unaltered(self, lab):
         stop = Stop(find_statement(lab, COUNTER, "calls++"), 7)
         original = lab.experiment("passing")
-        base = lab.visit("passing", (stop,)).base
+        base = lab.visit("passing", (stop,)).load_map.base
         transfer = Transfer(writes=((find_global(lab, "label") + base, b"other\0"),))
         assert lab.experiment("passing", (stop,), transfer).stdout == original.stdout.replace(b"start", b"other")
         assert lab.experiment("passing") == original
 
     def test_new_objects_that_refer_to_each_other(self, lab):
         stop = Stop(find_statement(lab, COUNTER, 'printf("%s %d'), 1)
-        base = lab.visit("passing", (stop,)).base
+        base = lab.visit("passing", (stop,)).load_map.base
         node = struct.Struct("<qq")
         transfer = Transfer(
             allocations=tuple(Allocation(node.size, node.pack(value, 0)) for value in (3, 1, 2)),
@@ -290,7 +260,7 @@ class TestTransfers:
     def test_references_win_over_contents_and_writes(self, lab):
         """Where both are given, contents and writes are placeholders."""
         stop = Stop(find_statement(lab, COUNTER, 'printf("%s %d'), 1)
-        base = lab.visit("passing", (stop,)).base
+        base = lab.visit("passing", (stop,)).load_map.base
         place = find_global(lab, "list") + base
         transfer = Transfer(
             writes=((place, b"\xff" * 8),),
@@ -301,7 +271,7 @@ class TestTransfers:
 
     def test_altered_visit(self, lab):
         address = find_statement(lab, COUNTER, "calls++")
-        base = lab.visit("passing", (Stop(address, 1),)).base
+        base = lab.visit("passing", (Stop(address, 1),)).load_map.base
         calls = find_global(lab, "calls") + base
         transfer = Transfer(writes=((calls, struct.pack("<i", 100)),))
         state = lab.visit("passing", (Stop(address, 1),), transfer, (Stop(address, 4),))
@@ -316,7 +286,7 @@ class TestTransfers:
     def test_several_in_one_go(self, lab):
         """Each is its own run, and they come back in the order in which they were given."""
         stop = Stop(find_statement(lab, COUNTER, "calls++"), 2)
-        address = find_global(lab, "label") + lab.visit("passing", (stop,)).base
+        address = find_global(lab, "label") + lab.visit("passing", (stop,)).load_map.base
         names = [b"n%d" % number for number in range(9)]
         seen = lab.experiments("passing", (stop,), [Transfer(writes=((address, name + b"\0"),)) for name in names])
         assert [o.stdout for o in seen] == [b"4:5:6:7:8:9:10:11:" + name + b" 132\n" for name in names]
@@ -330,7 +300,7 @@ class TestTransfers:
 
     def test_thirty_altered_runs_are_identical(self, lab):
         stop = Stop(find_statement(lab, COUNTER, "calls++"), 3)
-        base = lab.visit("passing", (stop,)).base
+        base = lab.visit("passing", (stop,)).load_map.base
         transfer = Transfer(
             writes=((find_global(lab, "label") + base, b"again\0"),),
             allocations=(Allocation(16, struct.pack("<qq", 9, 0)),),

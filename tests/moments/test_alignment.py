@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_causechain.moments import alignment
-from pytest_causechain.moments.alignment import DIFFERENCES_LIMIT, align_trees, common_subsequence
-from pytest_causechain.moments.tree import Invocation, Line
+from pytest_causechain.moments.alignment import DIFFERENCES_LIMIT, Common, Stretch, align_trees
+from pytest_causechain.moments.tree import Tree
 
 SHORT = st.lists(st.integers(0, 3), max_size=14)
+
+
+def common_subsequence(a, b) -> list[tuple[int, int]]:
+    stretches = alignment.common_subsequence(a, b)
+    assert all(stretch.length for stretch in stretches)
+    return [(s.passing + n, s.failing + n) for s in stretches for n in range(s.length)]
 
 
 def longest(a, b) -> int:
@@ -88,47 +94,89 @@ class TestCommonSubsequence:
         assert [ours[i] for i, _ in pairs] == ["x", "y", "z"]
 
 
-def call(event: int, function: int, site: int, *children) -> Invocation:
-    invocation = Invocation(function, site, 0, event, None)
-    for child in children:
-        if isinstance(child, Invocation):
-            child.parent = invocation
-        invocation.children.append(child)
-    return invocation
+class TestCommon:
+    COMMON = Common([Stretch(10, 20, 3), Stretch(0, 5, 2), Stretch(14, 23, 1)])
+
+    def test_pairs_in_order(self):
+        assert list(self.COMMON) == [(0, 5), (1, 6), (10, 20), (11, 21), (12, 22), (14, 23)]
+        assert len(self.COMMON) == 6
+        assert list(Common([])) == []
+
+    @pytest.mark.parametrize(
+        ("number", "index"), [(0, 0), (5, 0), (6, 1), (7, 2), (19, 2), (20, 2), (21, 3), (23, 5), (24, 6), (99, 6)]
+    )
+    def test_first_from(self, number, index):
+        assert self.COMMON.first_from(number) == index
+
+    def test_beyond(self):
+        for index in (-1, 6):
+            with pytest.raises(IndexError):
+                self.COMMON[index]
+
+
+def call(function: int, site: int, *children):
+    return ((function, site), *children)
+
+
+def line(address: int):
+    return ((address, 0),)
+
+
+def make_tree(*roots) -> Tree:
+    tree = Tree()
+    pending = [(root, -1) for root in reversed(roots)]
+    while pending:
+        (token, *children), parent = pending.pop()
+        item = tree.add(token, 0, parent)
+        pending += [(child, item) for child in reversed(children)]
+    for item in range(len(tree) - 1, -1, -1):
+        parent = tree.parents[item]
+        if parent >= 0:
+            tree.ends[parent] = max(tree.ends[parent], tree.ends[item])
+            tree.shapes[parent] = hash((tree.shapes[parent], tree.shapes[item]))
+    return tree
 
 
 class TestTrees:
     def pairs(self, passing, failing):
-        return [(ours.event, theirs.event) for ours, theirs in align_trees([passing], [failing])]
+        return list(align_trees(make_tree(passing), make_tree(failing)))
 
     def test_equal_trees(self):
-        trees = [call(0, 1, 9, call(1, 2, 11, Line(21, 2)), Line(12, 3), call(4, 2, 13)) for _ in range(2)]
+        trees = [call(1, 9, call(2, 11, line(21)), line(12), call(2, 13)) for _ in range(2)]
         assert self.pairs(*trees) == [(i, i) for i in range(5)]
 
     def test_calls_match_by_function_and_place(self):
-        passing = call(0, 1, 9, call(1, 2, 11), call(2, 3, 12), call(3, 2, 13))
-        failing = call(0, 1, 9, call(1, 2, 13), call(2, 4, 12))
+        passing = call(1, 9, call(2, 11), call(3, 12), call(2, 13))
+        failing = call(1, 9, call(2, 13), call(4, 12))
         assert self.pairs(passing, failing) == [(0, 0), (3, 1)]
 
     def test_children_match_only_within_matching_calls(self):
-        passing = call(0, 1, 9, call(1, 2, 11, call(2, 5, 21)), call(3, 3, 12, call(4, 5, 31)))
-        failing = call(0, 1, 9, call(1, 3, 12, call(2, 5, 31), call(3, 5, 21)))
+        passing = call(1, 9, call(2, 11, call(5, 21)), call(3, 12, call(5, 31)))
+        failing = call(1, 9, call(3, 12, call(5, 31), call(5, 21)))
         assert self.pairs(passing, failing) == [(0, 0), (3, 1), (4, 2)]
 
     def test_order_is_that_of_the_failing_run(self):
         """Even where a tree is deep: pairs come out by time, not by depth."""
-        trees = [
-            call(0, 1, 9, call(1, 2, 11, call(2, 3, 21, Line(31, 3)), Line(22, 4)), Line(12, 5), call(6, 2, 13))
-            for _ in range(2)
-        ]
-        events = [theirs for _, theirs in self.pairs(*trees)]
-        assert events == sorted(events)
+        ours, theirs = (
+            call(1, 9, call(2, 11, call(3, 21, line(31), line(last)), line(22)), line(12), call(2, 13))
+            for last in (32, 33)
+        )
+        pairs = self.pairs(ours, theirs)
+        assert pairs == sorted(pairs)
+        assert len(pairs) == 7
 
     def test_a_deep_tree(self):
-        def tower(height: int) -> Invocation:
-            top = call(height - 1, 2, 21)
-            for event in range(height - 2, -1, -1):
-                top = call(event, 2, 21, top)
+        def tower(height: int):
+            top = call(2, 21)
+            for _ in range(height - 1):
+                top = call(2, 21, top)
             return top
 
         assert len(self.pairs(tower(5000), tower(6000))) == 5000
+
+    def test_equal_parts_are_one_stretch(self):
+        """A million pairs would take long one by one."""
+        loop = [call(2, 11, line(21), call(3, 22)) for _ in range(1000)]
+        common = align_trees(make_tree(call(1, 9, *loop)), make_tree(call(1, 9, line(12), *loop)))
+        assert len(common) == 3001
+        assert common._stretches == [Stretch(0, 0, 1), Stretch(1, 2, 3000)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_causechain.debugger.program import Function, ProgramMap, Statement
-from pytest_causechain.lab.laboratory import Event
-from pytest_causechain.moments.tree import Invocation, Line, build_tree
+from pytest_causechain.lab.laboratory import Event, Events
+from pytest_causechain.moments.tree import FOREIGN, Tree, build_tree
 
 # Each function has the addresses from its own up to the next one.
 MAIN, F, G, H = 1000, 2000, 3000, 4000
@@ -38,16 +38,23 @@ def line(address: int, sp: int) -> Event:
     return Event(address, sp)
 
 
-def show(item: Invocation | Line) -> str:
+def columns(events) -> Events:
+    return Events(*(list(column) for column in zip(*events, strict=True)))
+
+
+def show(tree: Tree, item: int = -1) -> str:
     """main(f g(h)) with statements as numbers."""
-    if isinstance(item, Line):
-        return str(item.address)
-    inner = " ".join(show(child) for child in item.children)
-    return f"{NAMES[item.function]}({inner})" if inner else NAMES[item.function]
+    inner = " ".join(show(tree, child) for child in tree.children(item))
+    if item < 0:
+        return inner
+    address, call_site = tree.tokens[item]
+    if not call_site:
+        return str(address)
+    return f"{NAMES[address]}({inner})" if inner else NAMES[address]
 
 
 def show_tree(*events: Event) -> str:
-    return " ".join(show(root) for root in build_tree(events, PROGRAM)[0])
+    return show(build_tree(columns(events), PROGRAM))
 
 
 START = Event(MAIN, TOP, LIBRARY)
@@ -110,13 +117,24 @@ class TestCalls:
         before, after = Event(F, TOP + 50, LIBRARY), Event(G, TOP + 50, LIBRARY)
         assert show_tree(before, START, enter(H, TOP - 100, MAIN), after) == "f main(h) g"
 
-    def test_events_and_places(self):
-        roots, entered = build_tree([START, enter(F, TOP - 100, MAIN), enter(G, TOP - 200, F)], PROGRAM)
-        assert [i.event for i in entered] == [0, 1, 2]
-        assert [i.call_site for i in entered] == [LIBRARY, MAIN + 500, F + 500]
-        assert entered[2].path() == entered
-        assert roots == entered[:1]
-        assert entered[1].token == (F, MAIN + 500)
+    def test_numbers_and_places(self):
+        tree = build_tree(columns([START, enter(F, TOP - 100, MAIN), enter(G, TOP - 200, F)]), PROGRAM)
+        assert tree.tokens == [(MAIN, FOREIGN), (F, MAIN + 500), (G, F + 500)]
+        assert tree.path(2) == [0, 1, 2]
+        assert list(tree.children(-1)) == [0]
+
+    def test_places_in_libraries_are_one(self):
+        events = [START, Event(F, TOP - 300, LIBRARY + 10), Event(F, TOP - 300, LIBRARY + 20)]
+        tree = build_tree(columns(events), PROGRAM)
+        assert tree.tokens[1:] == [(F, FOREIGN), (F, FOREIGN)]
+
+    def test_shapes(self):
+        """Calls with the same within are alike, whatever their place."""
+        twice = [enter(F, TOP - 100, MAIN), enter(G, TOP - 200, F)] * 2
+        tree = build_tree(columns([START, *twice, enter(F, TOP - 100, MAIN), enter(H, TOP - 200, F)]), PROGRAM)
+        assert tree.shapes[1] == tree.shapes[3]
+        assert tree.shapes[3] != tree.shapes[5]
+        assert len(set(tree.shapes)) == 5
 
 
 class TestLookingAtTheStack:
@@ -130,18 +148,18 @@ class TestLookingAtTheStack:
         asked = []
 
         def count_callers(number, stack):
-            asked.append((number, [NAMES[invocation.function] for invocation in stack]))
+            asked.append((number, [NAMES[function] for function, _ in stack]))
             return enclosing
 
-        roots, _ = build_tree(self.EVENTS, PROGRAM, (), count_callers)
-        assert " ".join(map(show, roots)) == tree
+        assert show(build_tree(columns(self.EVENTS), PROGRAM, (), count_callers)) == tree
         assert asked == [(3, ["main", "f", "g"])]
 
-    def test_calls_are_counted_without_statements(self):
-        events = (START, line(1001, TOP - 50), line(1002, TOP - 50), Event(F, TOP - 300, LIBRARY))
+    def test_it_is_asked_for_by_the_number_of_its_event(self):
+        events = (line(1001, TOP - 50), line(1002, TOP - 50), Event(F, TOP - 300, LIBRARY))
         numbers = []
-        build_tree(events, PROGRAM, (), lambda number, stack: numbers.append(number))
-        assert numbers == [1]
+        above = [((MAIN, FOREIGN), TOP)]
+        build_tree(columns(events), PROGRAM, above, lambda number, stack: numbers.append(number))
+        assert numbers == [2]
 
 
 class TestStatements:
@@ -166,18 +184,14 @@ class TestStatements:
 
 class TestTheMiddleOfARun:
     def test_calls_above_open_the_tree(self):
-        whole = build_tree([START, enter(F, TOP - 100, MAIN), enter(G, TOP - 200, F)], PROGRAM)[1]
+        above = [((MAIN, FOREIGN), TOP), ((F, MAIN + 500), TOP - 100), ((G, F + 500), TOP - 200)]
         events = [line(3001, TOP - 250), line(2001, TOP - 150), enter(H, TOP - 100, MAIN), line(1001, TOP - 50)]
-        roots, entered = build_tree(events, PROGRAM, whole[2].path())
-        assert " ".join(map(show, roots)) == "main(f(g(3001) 2001) h 1001)"
-        assert [i.event for i in entered] == [2]
-        copies = [roots[0], roots[0].children[0], roots[0].children[0].children[0]]
-        assert [copy.event for copy in copies] == [-1, -1, -1]
-        assert [copy.token for copy in copies] == [i.token for i in whole]
+        tree = build_tree(columns(events), PROGRAM, above)
+        assert show(tree) == "main(f(g(3001) 2001) h 1001)"
+        assert tree.above == 3
+        assert tree.tokens[:3] == [token for token, _ in above]
+        assert tree.tokens[3:] == [(3001, 0), (2001, 0), (H, MAIN + 500), (1001, 0)]
 
-    @pytest.mark.parametrize("above", [0, 1, 2, 3])
-    def test_the_calls_themselves_are_left_alone(self, above):
-        whole = build_tree([START, enter(F, TOP - 100, MAIN), enter(G, TOP - 200, F)], PROGRAM)[1][:above]
-        before = [list(i.children) for i in whole]
-        build_tree([line(1001, TOP - 50), enter(F, TOP - 100, MAIN)], PROGRAM, whole)
-        assert [list(i.children) for i in whole] == before
+    def test_no_event_at_all(self):
+        above = [((MAIN, FOREIGN), TOP), ((F, MAIN + 500), TOP - 100)]
+        assert show(build_tree(Events([], [], []), PROGRAM, above)) == "main(f)"

@@ -89,7 +89,7 @@ def test_runs_differ_by_the_repair_alone(lab):
 
 
 def test_first_moment_is_where_both_begin(lab, timeline):
-    first = timeline.calls[0]
+    first = timeline.calls()[0]
     assert (first.passing, first.failing, first.is_entry) == ((), (), False)
     # Behind the store, which ends its statement.
     assert (first.position.function, first.position.line) == ("add", find_line(SOURCE, "if (sum > 100)"))
@@ -105,33 +105,35 @@ def test_first_moment_is_where_both_begin(lab, timeline):
 
 
 def test_calls_lie_behind_it(lab, timeline):
-    assert [m.position.function for m in timeline.calls[1:]] == ["add"]
-    check_reached(lab, timeline.calls[1])
+    assert [m.position.function for m in timeline.calls()[1:]] == ["add"]
+    check_reached(lab, timeline.calls()[1])
 
 
 def test_statements_from_the_beginning_on(lab, timeline):
-    window = timeline.window(timeline.calls[0], timeline.calls[1])
-    lines = [m.position.line for m in window.moments]
+    first, second = timeline.calls()
+    moments = timeline.statements(first, second)
+    lines = [m.position.line for m in moments]
     # What only the twin does, scaling, is not among them.
     wanted = [find_line(SOURCE, text) for text in ("sum++", "return sum", "i++", "total += add")]
     assert [line for line in lines if line in wanted] == wanted
     assert find_line(SOURCE, "result;") not in lines
-    check_order([timeline.calls[0], *window.moments, timeline.calls[1]])
-    for moment in window.moments:
+    check_order([first, *moments, second])
+    for moment in moments:
         check_reached(lab, moment)
 
 
 def test_ways_from_the_beginning(lab, timeline):
-    window = timeline.window(timeline.calls[0], None)
-    for later in (window.moments[0], window.moments[2], timeline.calls[1]):
-        check_route(lab, timeline, timeline.calls[0], later)
+    first, second = timeline.calls()
+    moments = timeline.statements(first)
+    for later in (moments[0], moments[2], second):
+        check_route(lab, timeline, first, later)
 
 
 def test_other_branch(program):
     spot = find_spot(program, "branch", "if (sum > 100)", 2)
     with open_lab(program, Intervention(spot)) as lab:
         timeline = Timeline(lab)
-        assert [m.position.function for m in timeline.calls] == ["add", "add", "add"]
+        assert [m.position.function for m in timeline.calls()] == ["add", "add", "add"]
         assert lab.experiment("passing").stdout != lab.experiment("failing").stdout == b"26\n"
 
 
@@ -139,9 +141,9 @@ def test_argument_differs_in_the_called_function(program):
     spot = find_spot(program, "argument", "total += add", 2, "rsi")
     with open_lab(program, Intervention(spot, (50).to_bytes(4, "little"))) as lab:
         timeline = Timeline(lab)
-        assert timeline.calls[0].backtrace == ("main",)
-        check_reached(lab, timeline.calls[1])
-        assert timeline.calls[1].backtrace == ("add", "main")
+        assert timeline.calls()[0].backtrace == ("main",)
+        check_reached(lab, timeline.calls()[1])
+        assert timeline.calls()[1].backtrace == ("add", "main")
 
 
 def test_variant_of_an_instruction_begins_with_the_program(program):
@@ -153,6 +155,6 @@ def test_variant_of_an_instruction_begins_with_the_program(program):
         )
     with open_lab(program, Patch(inverted.address, inverted.code)) as lab:
         timeline = Timeline(lab)
-        assert timeline.calls[0].position.function == "main"
-        assert timeline.calls[0].is_entry
+        assert timeline.calls()[0].position.function == "main"
+        assert timeline.calls()[0].is_entry
         assert lab.experiment("passing").stdout != lab.experiment("failing").stdout == b"26\n"

@@ -48,9 +48,9 @@ def share_session(make_once: MakeOnce) -> ShareSession:
             temporary.mkdir()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("TMPDIR", str(temporary))
-                patch.setenv(TOKEN, name)
+                patch.setenv(TOKEN, str(directory))  # unique: another checkout may be tested beside this one
                 session = run(suite)
-            left = [find_processes(name), sorted(path.name for path in temporary.glob("causechain-*"))]
+            left = [find_processes(str(directory)), sorted(path.name for path in temporary.glob("causechain-*"))]
             (directory / "session.json").write_text(json.dumps([session.returncode, session.output, left]))
 
         directory = make_once(name, fill)

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process import subject
 from pytest_causechain.process.limits import OUTPUT_BYTES, STACK_BYTES
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.subject import CannotStart, launch
-from pytest_causechain.process.tracee import End
+from pytest_causechain.process.tracee import End, NotReached
 
 TELLER = r"""
 #include <dirent.h>
@@ -191,6 +192,14 @@ class TestCannotStart:
         with pytest.raises(CannotStart, match="is not mapped"):
             launch(command(b"#!/bin/sh\nexit 0\n"), True, deadline)
 
+    def test_without_time(self, program, tmp_path, leaves_nothing, monkeypatch, deadline):
+        def miss(*arguments):
+            raise NotReached(None)
+
+        monkeypatch.setattr(subject, "prepare", miss)
+        with pytest.raises(BudgetUsedUp):
+            launch(Command(program, (program.path,), str(tmp_path)), True, deadline)
+
     def test_its_directory_is_gone(self, program, tmp_path, leaves_nothing, deadline):
         with pytest.raises(Refusal, match="is gone"):
             launch(Command(program, (program.path,), str(tmp_path / "gone")), True, deadline)
@@ -225,30 +234,6 @@ def is_in_group(stat: Path, group: int) -> bool:
     except OSError:
         return False
     return int(of_group) == group and state not in "ZX"
-
-
-class TestThreads:
-    SOURCE = r"""
-    #include <pthread.h>
-    #include <stdlib.h>
-    #include <unistd.h>
-    #include <sys/wait.h>
-    static void *nothing(void *x) { return x; }
-    int main(int argc, char **argv)
-    {
-        if (fork() == 0) return 0;
-        wait(NULL);
-        system("exit 0");
-        pthread_t thread;
-        if (argc > 1) { pthread_create(&thread, NULL, nothing, NULL); pthread_join(thread, NULL); }
-        return 0;
-    }
-    """
-
-    @pytest.mark.parametrize("words", [(), ("threads",)])
-    def test_are_noticed(self, build, start, deadline, words):
-        subject = start(build(self.SOURCE, "-pthread"), *words)
-        assert subject.makes_threads(deadline) == bool(words)
 
 
 def test_an_endless_run_ends_by_time(build, start):

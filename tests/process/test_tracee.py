@@ -11,7 +11,8 @@ import pytest
 
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.linux import REGISTERS
-from pytest_causechain.process.tracee import End, NotReached, ProcessGone
+from pytest_causechain.process.threads import ProcessGone
+from pytest_causechain.process.tracee import End, NotReached
 
 PROGRAM = r"""
 #include <signal.h>

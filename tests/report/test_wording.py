@@ -15,6 +15,7 @@ from pytest_causechain.report.wording import (
     describe_command,
     describe_lines,
     describe_repair,
+    end_sentence,
     name_test,
     printable,
     quote_argument,
@@ -141,3 +142,11 @@ def make_repair(
 )
 def test_repair(repair: Repair, told: str) -> None:
     assert describe_repair(repair) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("it fails", "it fails."), ("it fails.", "it fails."), ("it contains 'a...", "it contains 'a...")],
+)
+def test_a_sentence_ends_once(text: str, sentence: str) -> None:
+    assert end_sentence(text) == sentence

@@ -1,4 +1,4 @@
-"""What isolate_difference guarantees for any outcome function."""
+"""What delta debugging guarantees for any outcome function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_causechain.model.observation import Outcome
-from pytest_causechain.search.dd import Isolation, isolate_difference
+from pytest_causechain.search.dd import CONJUNCTION_LIMIT, Isolation, Narrowing, isolate, narrow
+from pytest_causechain.search.outcomes import Outcomes
+from pytest_causechain.search.rounds import settle
+from pytest_causechain.search.units import Unit, group_deltas, single_units
 
 PASS, FAIL, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED
 Configuration = frozenset[int]
@@ -35,19 +38,29 @@ class Program:
         self.tried.append(configuration)
         return self.outcome(configuration)
 
-    def isolate(self) -> Isolation[int]:
-        return isolate_difference(range(self.k), self)
+    def outcomes(self, width: int = 1) -> Outcomes[Configuration]:
+        return Outcomes(lambda configurations: [self(c) for c in configurations], width=width)
+
+    def narrow(self, units: Sequence[Unit[int]] | None = None, width: int = 1) -> Narrowing[int]:
+        return settle(narrow(frozenset(), tuple(units or single_units(range(self.k)))), self.outcomes(width))
+
+    def isolate(self, order: Sequence[int] | None = None) -> Isolation[int]:
+        return isolate(single_units(order or range(self.k)), self.outcomes())
+
+
+def deltas(found: Narrowing[int]) -> tuple[int, ...]:
+    return tuple(delta for unit in found.difference for delta in unit.deltas)
 
 
 def check_guarantees(program: Program) -> None:
-    found = program.isolate()
+    found = program.narrow()
     k = program.k
     assert found.passing < found.failing
-    assert found.difference == tuple(sorted(found.failing - found.passing))
+    assert deltas(found) == tuple(sorted(found.failing - found.passing))
     assert program.outcome(found.passing) is PASS
     assert program.outcome(found.failing) is FAIL
     if len(found.difference) > 1:
-        for delta in found.difference:
+        for delta in deltas(found):
             assert program.outcome(found.passing | {delta}) is UNRESOLVED
             assert program.outcome(found.failing - {delta}) is UNRESOLVED
     assert len(program.tried) <= k * k + 3 * k
@@ -121,7 +134,7 @@ def test_guarantees_for_all_outcome_functions_of_few_deltas(k: int, stories: int
 @given(st.integers(1, 300), st.integers())
 def test_a_binary_search_when_everything_is_resolved(k: int, seed: int) -> None:
     program = Program(k, by_chance(seed, [PASS, FAIL]))
-    assert len(program.isolate().difference) == 1
+    assert len(program.narrow().difference) == 1
     assert len(program.tried) <= math.ceil(math.log2(k))
 
 
@@ -129,21 +142,21 @@ def test_a_binary_search_when_everything_is_resolved(k: int, seed: int) -> None:
 def test_one_cause_is_found_exactly(data: st.DataObject, k: int) -> None:
     cause = data.draw(st.integers(0, k - 1))
     program = Program(k, lambda configuration: FAIL if cause in configuration else PASS)
-    assert program.isolate().difference == (cause,)
+    assert deltas(program.narrow()) == (cause,)
     assert len(program.tried) <= math.ceil(math.log2(k))
 
 
 @given(st.integers(2, 14), st.integers())
 def test_the_same_experiments_every_time(k: int, seed: int) -> None:
     first, second = (Program(k, by_chance(seed, [PASS, FAIL, *[UNRESOLVED] * 5])) for _ in range(2))
-    assert first.isolate() == second.isolate()
+    assert deltas(first.narrow()) == deltas(second.narrow())
     assert first.tried == second.tried
 
 
 @given(st.permutations(range(6)))
 def test_the_order_given_is_the_order_of_the_difference(order: list[int]) -> None:
-    found = isolate_difference(order, lambda configuration: UNRESOLVED)
-    assert found == Isolation(frozenset(), frozenset(range(6)), tuple(order))
+    found = Program(6, lambda configuration: UNRESOLVED).narrow(single_units(order))
+    assert (found.passing, deltas(found)) == (frozenset(), tuple(order))
 
 
 def test_differing_variables_of_the_compiler() -> None:
@@ -155,14 +168,15 @@ def test_differing_variables_of_the_compiler() -> None:
         return UNRESOLVED if "first_loop_store_insn" in configuration else PASS
 
     variables = ["reg_rtx_no", "cur_insn_uid", "first_loop_store_insn", "last_linenum"]
-    found = isolate_difference(variables, experiment)
-    assert found.difference == ("first_loop_store_insn",)
+    outcomes = Outcomes[frozenset[str]](lambda configurations: map(experiment, configurations))
+    (unit,) = settle(narrow(frozenset(), single_units(variables)), outcomes).difference
+    assert unit.deltas == ("first_loop_store_insn",)
     assert tried == [frozenset(variables[:2]), frozenset(variables[:3]), frozenset(variables[:2] + variables[3:])]
 
 
 def test_nothing_resolved_doubles_the_parts() -> None:
     program = Program(8, lambda configuration: UNRESOLVED)
-    assert program.isolate().difference == tuple(range(8))
+    assert deltas(program.narrow()) == tuple(range(8))
     sizes = [len(configuration) for configuration in program.tried]
     assert sizes == [4] * 2 + [2] * 4 + [6] * 4 + [1] * 8 + [7] * 8
 
@@ -170,9 +184,9 @@ def test_nothing_resolved_doubles_the_parts() -> None:
 def test_the_complement_is_removed_with_one_part_less() -> None:
     """The third case: only after no part alone fails and no complement passes is a passing part taken over."""
     program = Program(8, lambda configuration: PASS if configuration == {2, 3} else UNRESOLVED)
-    found = program.isolate()
+    found = program.narrow()
     assert found.passing == {2, 3}
-    assert found.difference == (0, 1, 4, 5, 6, 7)
+    assert deltas(found) == (0, 1, 4, 5, 6, 7)
     # After two halves and four quarters each way the six left are three parts, of which the first makes a half.
     assert program.tried[10:12] == [frozenset({2, 3, 4, 5}), frozenset({2, 3, 6, 7})]
 
@@ -180,8 +194,8 @@ def test_the_complement_is_removed_with_one_part_less() -> None:
 def test_the_failing_side_shrinks_by_a_part() -> None:
     """The fourth case."""
     program = Program(4, lambda configuration: FAIL if configuration == {0, 1, 3} else UNRESOLVED)
-    found = program.isolate()
-    assert found == Isolation(frozenset(), frozenset({0, 1, 3}), (0, 1, 3))
+    found = program.narrow()
+    assert (found.passing, deltas(found)) == (frozenset(), (0, 1, 3))
 
 
 def test_what_is_known_is_not_tried_again() -> None:
@@ -189,9 +203,101 @@ def test_what_is_known_is_not_tried_again() -> None:
     failing = [frozenset(range(first, 8)) for first in range(7)]
     program = Program(9, lambda configuration: FAIL if configuration in failing else UNRESOLVED)
     check_guarantees(program)
-    assert program.isolate().difference == (6, 7)
+    assert deltas(program.narrow()) == (6, 7)
+
+
+class TestGroups:
+    def test_what_belongs_together_is_found_together(self) -> None:
+        """Two hundred groups of five; one of them is the cause, and half of it makes nonsense."""
+        groups = [frozenset(range(5 * i, 5 * i + 5)) for i in range(200)]
+
+        def outcome(configuration: Configuration) -> Outcome:
+            if any(configuration & group not in (frozenset(), group) for group in groups):
+                return UNRESOLVED
+            return FAIL if groups[77] <= configuration else PASS
+
+        program = Program(1000, outcome)
+        found = program.narrow(group_deltas(range(1000), lambda delta: (delta // 5,)))
+        assert frozenset(deltas(found)) == groups[77]
+        assert len(program.tried) <= 8 + 10
+
+    @given(st.data(), st.integers(1, 60), st.integers(1, 8))
+    def test_a_cause_inside_a_group(self, data: st.DataObject, k: int, size: int) -> None:
+        cause = data.draw(st.integers(0, k - 1))
+        program = Program(k, lambda configuration: FAIL if cause in configuration else PASS)
+        found = program.narrow(group_deltas(range(k), lambda delta: (delta // (size * 3), delta // size)))
+        assert deltas(found) == (cause,)
+        assert len(program.tried) <= math.ceil(math.log2(k)) + 4
+
+    @given(programs(), st.integers(1, 5))
+    def test_guarantees(self, program: Program, size: int) -> None:
+        found = program.narrow(group_deltas(range(program.k), lambda delta: (delta % size,)))
+        assert program.outcome(found.passing) is PASS
+        assert program.outcome(found.failing) is FAIL
+        assert len(program.tried) == len(set(program.tried))
+
+
+class TestAtATime:
+    @given(programs(), st.integers(2, 9))
+    def test_the_same_result(self, program: Program, width: int) -> None:
+        one, many = program.narrow(), program.narrow(width=width)
+        assert (one.passing, deltas(one)) == (many.passing, deltas(many))
+
+    @given(programs(), st.integers(2, 9))
+    def test_the_same_cause_and_count(self, program: Program, width: int) -> None:
+        units = group_deltas(range(program.k), lambda delta: (delta // 3,))
+        ones, many = program.outcomes(), program.outcomes(width)
+        assert isolate(units, ones) == isolate(units, many)
+        assert ones.tally == many.tally
+
+    @pytest.mark.parametrize("width", [1, 3, 7, 15])
+    def test_rounds(self, width: int) -> None:
+        rounds: list[int] = []
+
+        def experiments(configurations: Sequence[Configuration]) -> list[Outcome]:
+            rounds.append(len(configurations))
+            return [FAIL if 678 in configuration else PASS for configuration in configurations]
+
+        settle(narrow(frozenset(), single_units(range(1000))), Outcomes(experiments, width=width))
+        assert len(rounds) <= math.ceil(math.log(1024, width + 1)) + 1
+        assert max(rounds) <= width
+
+
+class TestConjunctions:
+    @given(st.data(), st.integers(2, 60))
+    def test_the_same_set_for_every_order(self, data: st.DataObject, k: int) -> None:
+        needed = data.draw(st.frozensets(st.integers(0, k - 1), min_size=1, max_size=min(k, CONJUNCTION_LIMIT)))
+        half = data.draw(st.sampled_from([PASS, UNRESOLVED]))
+
+        def outcome(configuration: Configuration) -> Outcome:
+            if needed <= configuration:
+                return FAIL
+            return half if needed & configuration else PASS
+
+        order = data.draw(st.permutations(range(k)))
+        program = Program(k, outcome)
+        assert program.isolate(order) == Isolation(needed, is_alone=True)
+
+    def test_cost(self) -> None:
+        needed = {3, 250, 777}
+        program = Program(1000, lambda configuration: FAIL if needed <= configuration else PASS)
+        assert program.isolate().cause == needed
+        assert len(program.tried) <= 10 + 3 * 2 * 10
+
+    def test_one_of_two_that_do_is_enough(self) -> None:
+        program = Program(64, lambda c: FAIL if 5 in c and (9 in c or 40 in c) else PASS)
+        found = program.isolate()
+        assert found.is_alone
+        assert found.cause in ({5, 9}, {5, 40})
+
+    def test_too_many_are_not_told(self) -> None:
+        needed = frozenset(range(0, 60, 3))
+        found = Program(60, lambda c: FAIL if needed <= c else PASS).isolate()
+        assert not found.is_alone
+        assert len(found.cause) == 1
+        assert found.cause <= needed
 
 
 def test_no_deltas() -> None:
     with pytest.raises(ValueError, match="no deltas"):
-        isolate_difference([], lambda configuration: PASS)
+        isolate((), Outcomes[frozenset[int]](lambda configurations: [PASS]))

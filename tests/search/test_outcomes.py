@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from pytest_causechain.model.chain import Tally
 from pytest_causechain.model.observation import Outcome
-from pytest_causechain.search.cache import Outcomes
-from pytest_causechain.search.dd import isolate_difference
+from pytest_causechain.search.dd import isolate
+from pytest_causechain.search.outcomes import Outcomes
+from pytest_causechain.search.units import single_units
 
-BY_SIZE = [Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED]
+PASS, FAIL, UNRESOLVED = BY_SIZE = [Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED]
 
 
 @given(st.lists(st.frozensets(st.integers(0, 3))))
@@ -22,7 +23,7 @@ def test_no_configuration_runs_twice(configurations: list[frozenset[int]]) -> No
         runs.append(configuration)
         return BY_SIZE[len(configuration) % 3]
 
-    outcomes = Outcomes(experiment)
+    outcomes = Outcomes[frozenset[int]](lambda tried: map(experiment, tried))
     assert [outcomes(c) for c in configurations] == [BY_SIZE[len(c) % 3] for c in configurations]
     assert runs == list(dict.fromkeys(configurations))
     counts = [sum(len(c) % 3 == kind for c in runs) for kind in range(3)]
@@ -30,7 +31,7 @@ def test_no_configuration_runs_twice(configurations: list[frozenset[int]]) -> No
 
 
 def test_what_was_counted_since() -> None:
-    outcomes = Outcomes(lambda number: BY_SIZE[number % 3])
+    outcomes = Outcomes[int](lambda numbers: [BY_SIZE[number % 3] for number in numbers])
     for number in (0, 1, 1):
         outcomes(number)
     earlier = outcomes.tally
@@ -50,7 +51,7 @@ def test_an_experiment_that_raises_leaves_no_trace() -> None:
             raise answer
         return answer
 
-    outcomes = Outcomes(experiment)
+    outcomes = Outcomes[str](lambda tried: map(experiment, tried))
     with pytest.raises(KeyboardInterrupt):
         outcomes("once")
     assert outcomes.tally == Tally()
@@ -59,9 +60,27 @@ def test_an_experiment_that_raises_leaves_no_trace() -> None:
 
 
 def test_a_second_search_over_the_same_outcomes_is_free() -> None:
-    outcomes = Outcomes(lambda c: Outcome.FAIL if {1, 5} <= c else Outcome.PASS if 1 in c else Outcome.UNRESOLVED)
-    first = isolate_difference(range(8), outcomes)
+    outcomes = Outcomes[frozenset[int]](
+        lambda tried: [FAIL if {1, 5} <= c else PASS if 1 in c else UNRESOLVED for c in tried]
+    )
+    units = single_units(range(8))
+    first = isolate(units, outcomes)
     spent = outcomes.tally
-    assert spent.cached == 0
-    assert isolate_difference(range(8), outcomes) == first
-    assert outcomes.since(spent) == Tally(cached=spent.total)
+    assert isolate(units, outcomes) == first
+    assert outcomes.since(spent) == Tally(cached=spent.total + spent.cached)
+
+
+def test_what_nobody_asked_for_is_not_judged() -> None:
+    judged: list[int] = []
+
+    def judge(number: int) -> Outcome:
+        judged.append(number)
+        return PASS
+
+    outcomes = Outcomes[int](lambda numbers: [10 * number for number in numbers], judge, width=3)
+    outcomes.run([1, 2, 2, 3])
+    assert (judged, outcomes.tally) == ([], Tally())
+    assert outcomes.has_run(2)
+    assert outcomes.known(2) is None
+    assert outcomes(2) is PASS
+    assert (judged, outcomes.tally, outcomes.known(2)) == ([20], Tally(pass_=1), PASS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from two_runs import TwoRuns
 
-from pytest_causechain.states.deltas import Edit, input_deltas, input_edits
+from pytest_causechain.states.inputs import Edit, input_edits, word_edits
 
 NAMES = r"""
 #include <stdio.h>
@@ -336,7 +336,7 @@ class TestInput:
 
     def test_names_count_the_failing_runs_lines(self):
         edits = input_edits(b"b\nc\nd\ne\n", b"x\nc\ny\nz\ne\n")
-        told = [(d.key, d.name, d.passing, d.failing) for d in input_deltas(edits, lines_read=1)]
+        told = [(d.key, d.name, d.passing, d.failing) for _, d in word_edits(edits, lines_read=1)]
         assert told == [
             ("stdin", "stdin line 2", '"b"', '"x"'),
             ("stdin", "stdin line 4", '"d"', '"y"'),
@@ -344,5 +344,118 @@ class TestInput:
         ]
 
     def test_several_lines_only_one_run_has(self):
-        [delta] = input_deltas(input_edits(b"", b"a\n\0b\nc"), lines_read=0)
+        [(_, delta)] = word_edits(input_edits(b"", b"a\n\0b\nc"), lines_read=0)
         assert (delta.name, delta.passing, delta.failing) == ("stdin lines 1-3", "", r'"a\n\\0b\nc"')
+
+
+class TestAliases:
+    SOURCE = r"""
+        #include <stdio.h>
+        #include <stdlib.h>
+        struct leaf { int value; } ;
+        struct pair { struct leaf *left, *right; } pair;
+        static struct leaf *make(int value)
+        {
+            struct leaf *leaf = malloc(sizeof *leaf);
+            leaf->value = value;
+            return leaf;
+        }
+        int main(int argc, char **argv)
+        {
+            pair.left = make(5);
+            pair.right = argc > 1 ? pair.left : make(5);
+            argc = 0; argv = NULL;
+            pair.left->value++; /* here */
+            printf("%d %d\n", pair.left->value, pair.right->value);
+            return 0;
+        }
+    """
+
+    def test_shared_in_the_failing_run(self, open_runs):
+        runs = open_runs(self.SOURCE, [], ["x"])
+        assert runs.told() == [("pair.right", "{5} of its own", "pair.left", "alias")]
+        assert runs.alter_passing(runs.deltas).stdout == runs.original("failing").stdout == b"6 6\n"
+        # Undone: the one parent gets a copy of its own.
+        assert runs.alter_failing(runs.deltas).stdout == runs.original("passing").stdout == b"6 5\n"
+
+    def test_shared_in_the_passing_run(self, open_runs):
+        runs = open_runs(self.SOURCE, ["x"], [])
+        assert runs.told() == [("pair.right", "pair.left", "{5} of its own", "alias")]
+        assert runs.alter_passing(runs.deltas).stdout == b"6 5\n"
+        assert runs.alter_failing(runs.deltas).stdout == b"6 6\n"
+
+
+class TestGroups:
+    def test_follow_the_structure_of_the_state(self, open_runs):
+        source = r"""
+            #include <stdio.h>
+            #include <stdlib.h>
+            struct point { int x, y; };
+            struct node { struct point at[2]; struct node *next; } *list;
+            static int look(int depth)
+            {
+                return depth + list->at[1].y; /* here */
+            }
+            int main(int argc, char **argv)
+            {
+                int grid[2][3] = { { 0 } };
+                list = calloc(1, sizeof *list); list->next = calloc(1, sizeof *list);
+                list->next->at[1].y = grid[1][2] = argc;
+                return look(argc);
+            }
+        """
+        runs = open_runs(source, [], ["x"])
+        groups = {delta.name: delta.group for delta in runs.deltas}
+        assert groups["depth"] == ("2:look:0", "2:look:0:depth", "2:look:0:depth")
+        assert groups["grid[1][2]"][:2] == ("1:main:0", "1:main:0:grid")
+        assert groups["grid[1][2]"][3:] == ("[1]", "[2]")
+        scope, variable, node, *rest = groups["list->next->at[1].y"]
+        assert (scope, variable.endswith(":list"), node) == ("global", True, f"{variable}->next")
+        assert rest == ["[]", ".at", "[1]", ".y"]
+        assert all(len(delta.group) > 1 for delta in runs.deltas)
+
+
+class TestRequirements:
+    def test_pointer_into_a_pool_brings_what_it_leads_to(self, open_runs):
+        """The passing run's pool has nothing at the place of the failing run's second node."""
+        source = r"""
+            #include <stdio.h>
+            #include <stdlib.h>
+            struct node { long value; struct node *next; }; struct head { int count; struct node *first; };
+            struct head *head; char *pool; size_t used;
+            static void *take(size_t size) { used += size; return pool + used - size; }
+            static void add(long value)
+            {
+                struct node *node = take(sizeof *node);
+                node->value = value; node->next = head->first; head->first = node; head->count++;
+            }
+            int main(int argc, char **argv)
+            {
+                int n;
+                pool = calloc(1, 1000); head = take(24);
+                for (n = 0; n < argc; n++) add(n + 5);
+                n = argc = 0; argv = NULL;
+                printf("%ld %d\n", head->first->value, head->count); /* here */
+                return 0;
+            }
+        """
+        runs = open_runs(source, [], ["x"])
+        pointer = runs.delta("head->first")
+        assert {delta.name for delta in pointer.requires} == {"head->first->value", "head->first->next"}
+        assert runs.alter_passing([pointer]).stdout == b"6 1\n"
+
+
+def test_names_prefer_what_the_next_statements_mention(open_runs):
+    source = r"""
+        #include <stdio.h>
+        #include <stdlib.h>
+        int main(int argc, char **argv)
+        {
+            int *unused = malloc(4), *wanted = unused;
+            *wanted = argc;
+            argc = 0; argv = NULL;
+            printf("%d\n", *wanted); /* here */
+            return 0;
+        }
+    """
+    assert open_runs(source, [], ["x"]).told() == [("*wanted", "1", "2", "value")]

@@ -6,11 +6,18 @@ The program reads its seed from a file, so that one pair of runs serves for all 
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from two_runs import TwoRuns
+
+from pytest_causechain.states.deltas import Delta, compare_states
+from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.matching import match_states
+from pytest_causechain.states.objects import Target
+from pytest_causechain.states.transfer import transfer_to_passing_run
 
 SOURCE = r"""
 #include <stdio.h>
@@ -21,7 +28,10 @@ struct node { int value; char *label; struct node *next, *prev; };
 struct tree { short key; struct tree *child[2], *parent; union { double weight; char tag[4]; } extra; };
 struct record { char name[12]; unsigned flags : 4; signed level : 3; double weight; struct node **index; };
 
+struct vertex { int id; struct vertex *to[3]; };
+
 static unsigned long state;
+static struct vertex *sources[3];
 static struct { struct node *head, *tail, *cursor; int length; } list;
 static struct tree *root;
 static long *numbers;
@@ -70,9 +80,30 @@ static void insert(short key)
     (*at)->extra.weight = key / 4.0;
 }
 
+static void connect(void)
+{
+    struct vertex *made[8];
+    int n, i, count = draw(7) + 1;
+    for (n = 0; n < count; n++) {
+        made[n] = calloc(1, sizeof *made[n]);
+        made[n]->id = draw(1000);
+        for (i = 0; n && i < 3; i++)
+            if (draw(2)) made[n]->to[i] = made[draw(n)];
+    }
+    for (n = 0; n < 3; n++) sources[n] = made[draw(count)];
+}
+
+static int weigh(struct vertex *vertex, int depth)
+{
+    int n, sum = vertex ? vertex->id : 0;
+    for (n = 0; vertex && depth < 9 && n < 3; n++) sum = sum * 3 + weigh(vertex->to[n], depth + 1);
+    return sum;
+}
+
 static void build(void)
 {
     int n, count = draw(8);
+    connect();
     for (n = draw(7); n > 0; n--) append();
     for (n = draw(9); n > 0; n--) insert(draw(50));
     numbers = calloc(count + 1, sizeof *numbers);
@@ -118,6 +149,7 @@ static void show(void)
     }
     for (n = 0; n < 5; n++) printf("%s %d\n", texts[n] ? texts[n] : "-", n && texts[n] == texts[n - 1]);
     printf("%s\n", any ? *(char **) any : "-");
+    for (n = 0; n < 3; n++) printf("%d %d\n", weigh(sources[n], 0), sources[n] == sources[0]);
     show_tree(root, 0);
 }
 
@@ -181,6 +213,24 @@ def showing(open_shared, tmp_path_factory) -> Seeds:
     return Seeds(open_shared(SOURCE, [f"{directory}/passing"], [f"{directory}/failing"]), directory)
 
 
+def state_with(runs: TwoRuns, deltas: Collection[Delta]) -> MemoryGraph:
+    """What the passing run holds once these are written."""
+    transfer = transfer_to_passing_run(runs.comparison, deltas)
+    visit = runs.lab.visit("passing", runs.stops, transfer)
+    assert visit is not None
+    return runs.make_graph(visit)
+
+
+def find_wild_pointers(graph: MemoryGraph) -> list[str]:
+    return [
+        f"{graph.naming.name(o)}{pointer.path}"
+        for o in graph.objects
+        if o.kept is None and not o.is_unset
+        for pointer in graph.pointers(o)
+        if pointer.value and graph.target(pointer.value) == Target(None, pointer.value)
+    ]
+
+
 def pairs_of_seeds(count: int, seed: int) -> list[tuple[int, int]]:
     choose = random.Random(seed)
     return [(choose.randrange(1_000_000), choose.randrange(1_000_000)) for _ in range(count)]
@@ -204,3 +254,27 @@ def test_some_deltas_never_crash(showing, passing, failing):
         chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
         for altered in (runs.alter_passing(chosen), runs.alter_failing(chosen)):
             assert (altered.ending, altered.code) == ("exit", 0), [delta.name for delta in chosen]
+
+
+@pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(4, seed=3))
+def test_nothing_is_left_when_all_was_written(showing, passing, failing):
+    runs = showing.plant(passing, failing)
+    matching = match_states(state_with(runs, runs.deltas), runs.comparison.matching.failing)
+    assert [(d.name, d.passing, d.failing) for d in compare_states(matching, b"", b"").deltas] == []
+
+
+@pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(3, seed=4))
+def test_some_deltas_leave_a_state_whose_pointers_all_lead_somewhere(showing, passing, failing):
+    runs = showing.plant(passing, failing)
+    assert find_wild_pointers(runs.comparison.matching.passing) == []
+    choose = random.Random(failing)
+    for _ in range(5):
+        chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
+        assert find_wild_pointers(state_with(runs, chosen)) == [], [delta.name for delta in chosen]
+
+
+def test_the_same_deltas_make_the_same_transfer(showing):
+    runs = showing.plant(11, 12)
+    again = runs.compare()
+    some = runs.deltas[::2], again.deltas[::2]
+    assert transfer_to_passing_run(runs.comparison, some[0]) == transfer_to_passing_run(again, some[1])

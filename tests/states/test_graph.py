@@ -109,7 +109,7 @@ def graph(runs) -> MemoryGraph:
 def value(graph: MemoryGraph, name: str, path: str = "") -> int:
     """A number in what a pointer leads to."""
     o = find_target(graph, name)
-    leaf = next(leaf for _, leaf in graph.leaves(o) if leaf.path == path)
+    leaf = next(place.leaf for place in graph.leaves(o) if place.leaf.path == path)
     return int.from_bytes(graph.value(o, leaf), "little")
 
 
@@ -124,14 +124,15 @@ class TestNames:
     def test_parts_of_structs_and_arrays(self, graph):
         assert value(graph, "root->child[1]", ".key") == 4
         assert value(graph, "numbers", "") == 1
-        assert [leaf.offset for _, leaf in graph.leaves(find_target(graph, "numbers"))][:3] == [0, 4, 8]
+        assert [place.leaf.offset for place in graph.leaves(find_target(graph, "numbers"))][:3] == [0, 4, 8]
 
     def test_static_variables_of_functions_that_do_not_run(self, graph):
         assert find_variable(graph, "count::calls").frame is None
         assert value(graph, "count::last", ".value") == 3
 
     def test_frames_are_counted_from_the_innermost(self, graph):
-        frames = {o.name: o.frame for o in graph.objects}
+        naming = graph.naming
+        frames = {naming.name(o): naming.frame(o) for o in graph.objects}
         assert (frames["first"], frames["inner"], frames["numbers"]) == (0, 0, 0)
         assert (frames["argc"], frames["rest"], frames["argv"]) == (1, 1, 1)
         assert (frames["list"], frames["pair[1]"], frames["ring"]) == (None, None, None)
@@ -141,24 +142,24 @@ class TestNames:
         assert graph.contents(inner).startswith(b"through an unknown pointer\0")
 
     def test_every_object_has_a_name_and_a_key(self, graph):
-        assert [o for o in graph.objects if not o.name or not o.key] == []
+        assert [o for o in graph.objects if not graph.naming.name(o) or not graph.naming.key(o)] == []
         for objects in (graph.variables, [o for o in graph.objects if o.kind != "variable"]):
-            assert len({o.key for o in objects}) == len(objects)
+            assert len({graph.naming.key(o) for o in objects}) == len(objects)
 
 
 class TestExtents:
     def test_slack_of_a_block_belongs_to_it(self, graph):
         numbers = find_target(graph, "numbers")
-        assert (numbers.size, numbers.count, numbers.single) == (24, 6, False)
+        assert (numbers.size, numbers.count, graph.is_single(numbers)) == (24, 6, False)
 
     def test_one_element_in_the_smallest_block_for_it_is_single(self, graph):
-        assert find_target(graph, "first").single
-        assert find_target(graph, "link").single
-        assert not find_target(graph, "links").single
+        assert graph.is_single(find_target(graph, "first"))
+        assert graph.is_single(find_target(graph, "link"))
+        assert not graph.is_single(find_target(graph, "links"))
 
     def test_array_at_the_end_of_a_struct_fills_its_block(self, graph):
         row = find_target(graph, "row")
-        assert [leaf.path for _, leaf in graph.leaves(row)] == [".count", ".cells[0]", ".cells[1]"]
+        assert [place.path for place in graph.leaves(row)] == ["[].count", "[].cells[0]", "[].cells[1]"]
 
     def test_object_of_a_larger_type_behind_a_pointer_to_its_first_member(self, open_runs):
         source = r"""
@@ -179,8 +180,9 @@ class TestExtents:
         """
         graph = open_runs(source).graph("failing")
         circle = find_target(graph, "shape")
-        assert (circle.count, circle.rest) == (1, True)
-        assert [(leaf.path, leaf.offset, leaf.size) for _, leaf in graph.leaves(circle)] == [
+        assert (circle.count, circle.shape.raw) == (1, ((16, 40),))
+        leaves = [place.leaf for place in graph.leaves(circle)]
+        assert [(leaf.path, leaf.offset, leaf.size) for leaf in leaves] == [
             (".kind", 0, 4),
             (".next", 8, 8),
             ("", 16, 24),
@@ -194,7 +196,7 @@ class TestExtents:
         assert graph.contents(find_target(graph, "argv[2]")) == b"y\0"
 
     def test_environment(self, graph):
-        texts = [graph.contents(o) for o in graph.objects if o.name.startswith("environment[")]
+        texts = [graph.contents(o) for o in graph.objects if graph.naming.name(o).startswith("environment[")]
         assert b"GREETING=hello\0" in texts
         assert find_target(graph, "environment").count == len(texts) + 1
 
@@ -203,7 +205,7 @@ class TestPointers:
     def lead(self, graph: MemoryGraph, name: str) -> tuple[str | None, int]:
         pointer = graph.pointers(find_variable(graph, name))[0]
         target = graph.target(pointer.value)
-        return (target.object.name if target.object else None), target.offset
+        return (graph.naming.name(target.object) if target.object else None), target.offset
 
     @pytest.mark.parametrize(
         ("name", "leads_to"),
@@ -230,10 +232,9 @@ class TestPointers:
         assert graph.layouts.name(find_target(graph, "first").type) == "struct node"
         assert graph.layouts.kind(find_target(graph, "text").type) == "char"
 
-    def test_variables_that_hold_nothing_yet_are_left_out(self, graph):
-        names = [o.name for o in graph.variables]
-        assert "sum" in names and "deeper" in names
-        assert "later" not in names
+    def test_variables_that_hold_nothing_yet_are_marked(self, graph):
+        is_unset = {o.name: o.is_unset for o in graph.variables if o.name in ("sum", "deeper", "later")}
+        assert is_unset == {"sum": False, "deeper": False, "later": True}
 
     def test_vertices_are_the_values_one_could_name(self, open_runs):
         source = r"""
@@ -274,11 +275,11 @@ class TestKeys:
     def test_stay_when_functions_are_entered(self, open_runs):
         runs = open_runs(self.SOURCE)
         outside, inside = runs.graph("failing"), runs.graph("failing", runs.at("/* inside */"))
-        keys = {o.address: o.key for o in outside.objects}
+        keys = {o.address: outside.naming.key(o) for o in outside.objects}
         common = [o for o in inside.objects if o.address in keys]
         assert len(common) > 8
-        assert {o.address: o.key for o in common} == {o.address: keys[o.address] for o in common}
-        assert {o.name for o in common} >= {"list", "it", "it->next", "numbers"}
+        assert {o.address: inside.naming.key(o) for o in common} == {o.address: keys[o.address] for o in common}
+        assert {inside.naming.name(o) for o in common} >= {"list", "it", "it->next", "numbers"}
 
     def test_tell_calls_of_one_function_apart(self, open_runs):
         runs = open_runs(self.SOURCE)
@@ -348,7 +349,7 @@ class TestKeys:
         assert len(cut.name) < 600
         assert cut.assignment is None
         graph = runs.comparison.matching.failing
-        assert len({o.key for o in graph.objects if o.kind == "heap"}) == 1500
+        assert len({graph.naming.key(o) for o in graph.objects if o.kind == "heap"}) == 1500
         assert runs.alter_passing(runs.deltas).ending == "exit"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from two_runs import TwoRuns, find_target, find_variable
 
-from pytest_causechain.states.graph import Target
+from pytest_causechain.states.objects import IMAGE, Target
 
 LISTS = r"""
 #include <stdlib.h>
@@ -90,8 +90,8 @@ def test_same_target(open_runs):
     assert not matching.same_target(Target(ours, 8), Target(theirs, 0))
     assert not matching.same_target(Target(ours, 0), Target(last, 0))
     assert not matching.same_target(Target(ours, 0), Target(None, 0))
-    assert matching.same_target(Target(None, 0x4010, image=True), Target(None, 0x4010, image=True))
-    assert not matching.same_target(Target(None, 0x4010, image=True), Target(None, 0x4010))
+    assert matching.same_target(Target(None, 0x4010, IMAGE), Target(None, 0x4010, IMAGE))
+    assert not matching.same_target(Target(None, 0x4010, IMAGE), Target(None, 0x4010))
 
 
 def test_object_too_large_for_its_place_has_no_partner(open_runs):

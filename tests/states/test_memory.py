@@ -125,7 +125,8 @@ def test_links_of_freed_blocks_are_no_values_of_the_program(graph):
     assert block.kept == (16, 24)
     assert list(graph.leaves(block)) == []
     middle = find_target(graph, "middle")
-    [(_, leaf)] = graph.leaves(middle)
+    [place] = graph.leaves(middle)
+    leaf = place.leaf
     assert (leaf.offset, leaf.size) == (32, 3000 - 8 - 32)
     assert b"left behind" in graph.value(middle, leaf)
 

@@ -8,14 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
+from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
-from pytest_causechain.states.graph import MemoryGraph, Object
+from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
+from pytest_causechain.states.objects import Object
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
 # No test here comes near it on a machine that is not broken.
@@ -36,12 +39,13 @@ class TwoRuns:
     ) -> None:
         self._source, self._stdin = source, stdin
         directory = str(Path(program.path).parent)
-        commands = [
+        self.commands = [
             Command(program, (program.path, *arguments), directory, changes, text)
             for arguments, changes, text in zip((passing, failing), environment, stdin, strict=True)
         ]
-        self.lab = GdbLab(*commands, time.monotonic() + PLENTY_SECONDS)
+        self.lab = GdbLab(*self.commands, time.monotonic() + PLENTY_SECONDS)
         self.stops = self.at("/* here */")
+        self._layouts = Layouts(self.lab.program.types)
         self._originals: dict[Side, Observation] = {}
 
     def __enter__(self) -> TwoRuns:
@@ -61,7 +65,10 @@ class TwoRuns:
     def graph(self, side: Side, stops: Sequence[Stop] | None = None) -> MemoryGraph:
         visit = self.lab.visit(side, self.stops if stops is None else stops)
         assert visit is not None
-        return MemoryGraph(visit, self.lab.program)
+        return self.make_graph(visit)
+
+    def make_graph(self, visit: Visit) -> MemoryGraph:
+        return MemoryGraph(visit, self.lab.program, self._layouts)
 
     def compare(self, stops: Sequence[Stop] | None = None) -> Comparison:
         return compare_states(match_states(self.graph("passing", stops), self.graph("failing", stops)), *self._stdin)
@@ -112,8 +119,9 @@ def find_variable(graph: MemoryGraph, name: str) -> Object:
 
 def find_target(graph: MemoryGraph, name: str) -> Object:
     """What a pointer leads to that is written so: a heap block, a vector or a text."""
-    found = [o for o in graph.objects if o.kind != "variable" and o.name == name]
-    assert len(found) == 1, f"{len(found)} of {name} among {[o.name for o in graph.objects]}"
+    names = {o: graph.naming.name(o) for o in graph.objects if o.kind != "variable"}
+    found = [o for o, known in names.items() if known == name]
+    assert len(found) == 1, f"{len(found)} of {name} among {sorted(names.values())}"
     return found[0]
 
 

@@ -1,0 +1,66 @@
+"""Turns what two runs have not read yet of their input into deltas."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_causechain.states.layout import show_text
+from pytest_causechain.states.wording import Wording
+
+# A longer unread input is one delta: comparing it line by line takes the square of its length.
+INPUT_LINES_LIMIT = 2_000
+ABSENT = ""
+# Only what C's input functions take for the end of a line.
+LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Lines of the passing run's unread input and the failing run's lines in their place."""
+
+    passing: tuple[bytes, ...]
+    failing: tuple[bytes, ...]
+    differs: bool
+
+
+def input_edits(passing: bytes, failing: bytes) -> tuple[Edit, ...]:
+    ours, theirs = LINE.findall(passing), LINE.findall(failing)
+    if max(len(ours), len(theirs)) > INPUT_LINES_LIMIT:
+        return (Edit((passing,), (failing,), passing != failing),)
+    edits: list[Edit] = []
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        shared = min(i2 - i1, j2 - j1)
+        if tag == "replace":
+            # Line by line as far as they go together, so that each can be a cause of its own.
+            edits += (Edit((ours[i1 + k],), (theirs[j1 + k],), True) for k in range(shared))
+            i1, j1 = i1 + shared, j1 + shared
+        if i1 < i2 or j1 < j2:
+            edits.append(Edit(tuple(ours[i1:i2]), tuple(theirs[j1:j2]), tag != "equal"))
+    return tuple(edits)
+
+
+def word_edits(edits: tuple[Edit, ...], lines_read: int) -> Iterator[tuple[int, Wording]]:
+    """Number and wording of each edit that makes a difference."""
+    line = lines_read + 1
+    for number, edit in enumerate(edits):
+        if edit.differs:
+            name = f"lines {line}-{line + len(edit.failing) - 1}" if len(edit.failing) > 1 else f"line {line}"
+            yield (
+                number,
+                Wording(
+                    key="stdin",  # which of its lines decides may change as it is read; it is one input
+                    name=f"stdin {name}",
+                    type="input",
+                    passing=show_lines(edit.passing),
+                    failing=show_lines(edit.failing),
+                    group=("input", "stdin", name),
+                ),
+            )
+        line += len(edit.failing)
+
+
+def show_lines(lines: tuple[bytes, ...]) -> str:
+    return show_text(b"".join(lines).rstrip(b"\n").replace(b"\0", b"\\0")) if lines else ABSENT

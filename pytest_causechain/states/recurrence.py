@@ -1,0 +1,59 @@
+"""Tells whether variables have in a third state the values they have in the failing run's.
+
+For numbers and texts the few steps of their keys are enough; only pointers take a matching of the whole states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_causechain.states.deltas import Delta
+from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.matching import match_states
+from pytest_causechain.states.objects import Object
+from pytest_causechain.states.spots import Spot
+
+
+def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequence[Delta]) -> bool:
+    """`deltas` are of a comparison with `failing`; those of the input are not looked at."""
+    spots = [delta.told for delta in deltas if isinstance(delta.told, Spot)]
+    if any(has_value(graph, failing, spot) is False for spot in spots):
+        return False
+    left = [spot for spot in spots if has_value(graph, failing, spot) is None]
+    if not left:
+        return True
+    matching = match_states(graph, failing)
+    for spot in left:
+        mate = matching.mates.get(spot.theirs)
+        if mate is None or Spot(matching, mate, spot.theirs, spot.place).find_kind() is not None:
+            return False
+    return True
+
+
+def has_value(graph: MemoryGraph, failing: MemoryGraph, spot: Spot) -> bool | None:
+    """None: what it leads to must be compared."""
+    start = follow_key(graph, failing, spot.theirs, spot.base)
+    if start is None:
+        return False
+    wanted = failing.value(spot.theirs, spot.leaf)
+    data = graph.memory.read(start + spot.leaf.offset, spot.leaf.size)
+    if spot.is_pointer:
+        return data == wanted if not any(wanted) else None
+    if failing.pointers_within(spot.theirs, spot.leaf.offset, spot.leaf.offset + spot.leaf.size):
+        return None
+    return data is not None and spot.extract(data) == spot.extract(wanted)
+
+
+def follow_key(graph: MemoryGraph, failing: MemoryGraph, o: Object, base: int) -> int | None:
+    """Where another state has the object that goes by the key of this one."""
+    root, steps = failing.naming.lasting_way(o, base)
+    variable = next((v for v in graph.variables if root is not None and v.key == root.key), None)
+    if variable is None:
+        return None
+    start = variable.address
+    nodes = [*((step.source, step.source.shape.base_of(step.at)) for step in steps[1:]), (o, base)]
+    for step, (_, inner) in zip(steps, nodes, strict=True) if steps else ():
+        value = graph.memory.word(start + step.at)
+        if not value:
+            return None
+        start = value - step.inside - inner
+    return start

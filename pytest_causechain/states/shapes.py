@@ -1,0 +1,362 @@
+"""How the contents of an object are laid out, worked out once for all objects that are alike.
+
+Scalars are never read one by one: a shape reads all pointers of an object at once, and all that is not one."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, REMEMBERED_SIZE, Layouts, Leaf, Rank
+
+Span = tuple[int, int]
+# All pointers of an object, or of one rank, from the bytes around it and its place there.
+Reader = Callable[[bytes, int], Sequence[int]]
+WORD = struct.Struct("<Q")
+# Up to so many pointers are read by one format.
+FLAT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` elements of one type, one behind the other.
+
+    `base` is where the object begins that a pointer to the run leads to: not `offset` for the array at the end of a
+    struct, whose `path` follows that of the struct. `is_direct`: named by the variable itself, not through a pointer.
+    Of the only element nothing belongs to the run from `cut` on."""
+
+    base: int
+    offset: int
+    type: int
+    count: int
+    path: str = ""
+    is_direct: bool = False
+    is_array: bool = False
+    cut: int | None = None
+
+    def element_path(self, element: int) -> str:
+        """What stands behind the name of the variable, or of the pointer to the run, for one of its elements."""
+        if self.is_direct:
+            return f"[{element}]" if self.is_array else ""
+        if self.path:
+            return f"[]{self.path}[{element}]"
+        return f"[{element}]" if self.count > 1 else "[]"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A leaf within an object, at its offset there; `path` is that of the leaf within the element of the run."""
+
+    run: Run | None
+    element: int
+    leaf: Leaf
+
+    @property
+    def path(self) -> str:
+        """Behind the name of the run; what is in no run has none of its own."""
+        return "" if self.run is None else self.run.element_path(self.element) + self.leaf.path
+
+
+class Shape:
+    """`raw` are the parts of which nothing is known. `kept` is as in Object. `overlaid` are texts, by the type of the
+    first run, in which other objects lie: the runs that follow."""
+
+    def __init__(
+        self,
+        layouts: Layouts,
+        size: int,
+        runs: tuple[Run, ...],
+        raw: tuple[Span, ...] = (),
+        kept: Span | None = None,
+        overlaid: tuple[Span, ...] = (),
+        type: int | None = None,
+    ) -> None:
+        self.layouts, self.size, self.runs, self.raw, self.kept = layouts, size, runs, raw, kept
+        self._overlaid = overlaid
+        self.type = type if type is not None else self._find_type()
+        self.is_text = not runs or (len(runs) == 1 and layouts.kind(runs[0].type) == "char" and not runs[0].is_direct)
+
+    def _find_type(self) -> int:
+        """The one all of it has; an array at the end of a struct belongs to that."""
+        bases = {run.base for run in self.runs}
+        return self.runs[0].type if bases == {0} else BYTE
+
+    @cached_property
+    def weight(self) -> int:
+        """How many values a reader could name."""
+        if self.is_text:
+            return 1
+        return sum(max(1, self.layouts.weight(run.type)) * run.count for run in self.runs) + len(self.raw)
+
+    @cached_property
+    def offsets(self) -> Sequence[int]:
+        """Of all that is surely a pointer, in order of the runs."""
+        return [at for at, _, _ in self.pointers()]
+
+    @cached_property
+    def words(self) -> Reader | None:
+        return self._reader([(run, self._offsets(run)) for run in self.runs])
+
+    @cached_property
+    def scans(self) -> tuple[tuple[Reader, Sequence[int]] | None, ...]:
+        """For each rank that is followed: what reads its pointers, and the types they point to."""
+        return tuple(self._scan(rank) for rank in (Rank.RECORD, Rank.SCALAR, Rank.VAGUE))
+
+    def _scan(self, rank: Rank) -> tuple[Reader, Sequence[int]] | None:
+        pieces, types = [], []
+        for run in self.runs:
+            found = [p for p in self._own_pointers(run) if self.layouts.rank(p[1]) == rank]
+            pieces.append((run, [at for at, _, _ in found]))
+            types += [kind for _, kind, _ in found] * run.count
+        reader = self._reader(pieces)
+        if self.kept is not None and reader is not None:
+            types = [kind for at, kind, _ in self.pointers() if self.layouts.rank(kind) == rank]
+        return None if reader is None else (reader, types)
+
+    def pointers(self) -> Iterator[tuple[int, int, str]]:
+        """Offset, type pointed to and path of all that is surely a pointer."""
+        for run in self.runs:
+            own, width = self._own_pointers(run), self.layouts.size(run.type)
+            for element in range(run.count) if own else ():
+                where = run.element_path(element)
+                for at, kind, path in own:
+                    if self.holds(run.offset + element * width + at):
+                        yield run.offset + element * width + at, kind, where + path
+
+    def base_of(self, offset: int) -> int:
+        run = self.run_at(offset)
+        return 0 if run is None else run.base
+
+    def pointer_at(self, offset: int) -> tuple[int, str, bool]:
+        """Of a pointer, or what may be one: the type it points to, its path, and whether that follows a variable."""
+        run = self.run_at(offset)
+        if offset in self.guesses:
+            kind, path, run = self.guesses[offset]
+            return kind, path, run.is_direct
+        if run is None or self.is_text:
+            return BYTE, f"@{offset // POINTER_SIZE}", False
+        element, at = divmod(offset - run.offset, self.layouts.size(run.type))
+        kind, path = self.layouts.pointer_paths(run.type).get(at, (BYTE, ""))
+        return kind, run.element_path(element) + path, run.is_direct
+
+    def run_at(self, offset: int) -> Run | None:
+        """The innermost one: only the first can have others in it."""
+        index = bisect_right(self._starts, offset) - 1
+        if index >= 0 and offset < self._ends[index]:
+            return self.runs[index]
+        return self.runs[0] if self.runs and self._starts[0] <= offset < self._ends[0] else None
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [run.offset for run in self.runs]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [run.offset + (run.cut or run.count * self.layouts.size(run.type)) for run in self.runs]
+
+    def _own_pointers(self, run: Run) -> Sequence[tuple[int, int, str]]:
+        pointers = self.layouts.pointers(run.type)
+        return pointers if run.cut is None else [p for p in pointers if p[0] + POINTER_SIZE <= run.cut]
+
+    def _offsets(self, run: Run) -> list[int]:
+        return [at for at, _, _ in self._own_pointers(run)]
+
+    def holds(self, offset: int, size: int = POINTER_SIZE) -> bool:
+        """Whether the program, not the allocator, put these bytes there."""
+        return self.kept is None or (self.kept[0] <= offset and offset + size <= self.kept[1])
+
+    def _reader(self, pieces: Sequence[tuple[Run, list[int]]]) -> Reader | None:
+        pieces = [(run, offsets) for run, offsets in pieces if offsets]
+        if sum(len(offsets) * run.count for run, offsets in pieces) <= FLAT or self.kept is not None:
+            places = [
+                run.offset + element * self.layouts.size(run.type) + at
+                for run, offsets in pieces
+                for element in range(run.count)
+                for at in offsets
+                if self.holds(run.offset + element * self.layouts.size(run.type) + at)
+            ]
+            if places != sorted(places):  # a run lies within another one
+                return lambda data, at: [WORD.unpack_from(data, at + place)[0] for place in places]
+            return make_format(places).unpack_from if places else None
+        readers = [self._array_reader(run, offsets) for run, offsets in pieces]
+        if len(readers) == 1:
+            return readers[0]
+        return lambda data, at: [word for reader in readers for word in reader(data, at)]
+
+    def _array_reader(self, run: Run, offsets: list[int]) -> Reader:
+        width = self.layouts.size(run.type)
+        first, size = run.offset, run.count * width
+        if width == POINTER_SIZE:
+            return lambda data, at: memoryview(data)[at + first : at + first + size].cast("Q")
+        element = make_format(offsets, width)
+        return lambda data, at: list(
+            chain.from_iterable(element.iter_unpack(memoryview(data)[at + first : at + first + size]))
+        )
+
+    @cached_property
+    def values(self) -> Callable[[bytes, int], object]:
+        """Reads what is no pointer, to be compared: pointers differ from run to run."""
+        if self.kept is not None or len(self.runs) != 1 or self.raw:
+            first, end = self.kept or (0, self.size)
+            if not self.offsets:
+                return lambda data, at: data[at + first : at + end]
+            spans = [(max(a, first), min(b, end)) for a, b in complement(self.offsets, self.size)]
+            return make_spans([span for span in spans if span[0] < span[1]]).unpack_from
+        (run,) = self.runs
+        width = self.layouts.size(run.type)
+        first, size = run.offset, run.count * width if run.cut is None else run.cut
+        if not self.layouts.holds_pointer(run.type) and not self.layouts.has_gaps(run.type):
+            return lambda data, at: data[at + first : at + first + size]
+        spans = self._value_spans(run.type)
+        if run.count == 1:
+            return make_spans([(first + a, first + b) for a, b in spans if b <= size]).unpack_from
+        element = make_spans(spans, width)
+        return lambda data, at: list(element.iter_unpack(memoryview(data)[at + first : at + first + size]))
+
+    def _value_spans(self, kind: int) -> list[Span]:
+        size = self.layouts.size(kind)
+        if size > REMEMBERED_SIZE:
+            return complement([at for at, _, _ in self.layouts.pointers(kind)], size)
+        spans: list[Span] = []
+        for leaf in self.layouts.leaves(kind):
+            if self.layouts.kind(leaf.type) == "pointer":
+                continue
+            start, end = leaf.offset, leaf.offset + leaf.size
+            if spans and spans[-1][1] >= start:
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            else:
+                spans.append((start, end))
+        return spans
+
+    @cached_property
+    def holds_integers(self) -> bool:
+        return any(self.layouts.holds_integer(run.type) for run in self.runs)
+
+    @cached_property
+    def is_guessed(self) -> bool:
+        """Whether only values tell of some of its bytes that they are pointers."""
+        return bool(self.guesses or self.raw or self.is_text)
+
+    @cached_property
+    def guesses(self) -> dict[int, tuple[int, str, Run]]:
+        """By offset: type, path and run of what may be a pointer; only its value can tell."""
+        found = {}
+        for run in self.runs:
+            pattern, width = self.layouts.guesses(run.type), self.layouts.size(run.type)
+            for element in range(run.count) if pattern else ():
+                for at, (kind, path) in pattern.items():
+                    offset = run.offset + element * width + at
+                    if (run.cut is None or at < run.cut) and self.holds(offset):
+                        found[offset] = (kind, run.element_path(element) + path, run)
+        return found
+
+    def leaves(self) -> Iterator[Place]:
+        """Each value that is the program's."""
+        for run in self.runs:
+            if self.layouts.kind(run.type) == "char" and not run.is_direct:
+                start, end = run.offset, run.offset + run.count
+                if self.kept is not None:
+                    start, end = max(start, self.kept[0]), min(end, self.kept[1])
+                if start < end:
+                    yield Place(run, 0, Leaf("", start, end - start, run.type))
+                continue
+            width = self.layouts.size(run.type)
+            for element in range(run.count):
+                for leaf in self.layouts.leaves(run.type):
+                    at = run.offset + element * width
+                    if run.cut is not None and leaf.offset >= run.cut:
+                        continue
+                    if self.holds(at + leaf.offset, leaf.size) and not self._hides(run, at + leaf.offset):
+                        yield Place(run, element, leaf.within("", at))
+        yield from self._raw_leaves()
+
+    def _hides(self, run: Run, offset: int) -> bool:
+        return run is self.runs[0] and any(start <= offset < end for start, end in self._overlaid)
+
+    def _raw_leaves(self) -> Iterator[Place]:
+        for start, end in self.raw:
+            if self.kept is not None:
+                start, end = max(start, self.kept[0]), min(end, self.kept[1])
+            if start < end:
+                yield Place(None, 0, Leaf("", start, end - start, BYTE))
+
+    def leaves_around(self, pointers: Iterable[int]) -> list[Place]:
+        """All leaves and what lies between them, for a block in which the other run has other objects, with pointers
+        at these offsets: a pointer that would be cut in pieces joins the leaves it lies in."""
+        places = sorted([*self.leaves(), *self._padding()], key=lambda place: place.leaf.offset)
+        starts = [place.leaf.offset for place in places]
+        joined: set[int] = set()  # leaves that go together with the one before
+        for at in pointers:
+            first, last = bisect_right(starts, at), bisect_right(starts, at + POINTER_SIZE - 1)
+            joined.update(range(first, last))
+        found: list[Place] = []
+        for number, place in enumerate(places):
+            if number in joined:
+                start = found[-1].leaf.offset
+                found[-1] = Place(None, 0, Leaf("", start, place.leaf.offset + place.leaf.size - start, BYTE))
+            else:
+                found.append(place)
+        return found
+
+    def _padding(self) -> Iterator[Place]:
+        end = 0
+        for start, stop in sorted((p.leaf.offset, p.leaf.offset + p.leaf.size) for p in self.leaves()):
+            if start > end:
+                yield Place(None, 0, Leaf("", end, start - end, BYTE))
+            end = max(end, stop)
+        if end < self.size:
+            yield Place(None, 0, Leaf("", end, self.size - end, BYTE))
+
+    def open_leaves(self, left: bytes, right: bytes) -> Iterator[Place]:
+        """Those of the leaves at which two contents differ, or that may refer to something."""
+        if self.kept is not None or self.is_text:
+            yield from self.leaves()
+            return
+        for run in self.runs:
+            width = self.layouts.size(run.type)
+            if run.cut is not None:
+                # The contents end before the element does.
+                width = max(width, len(left), len(right))
+                left, right = left.ljust(run.offset + width, b"\0"), right.ljust(run.offset + width, b"\0")
+            if self.layouts.kind(run.type) == "char" and not run.is_direct:
+                yield Place(run, 0, Leaf("", run.offset, run.count, run.type))
+                continue
+            for element in self.layouts.open_elements(run.type, run.count, left, right, run.offset):
+                at = run.offset + element * width
+                for leaf in self.layouts.open_leaves(run.type, left, right, at):
+                    if (run.cut is None or leaf.offset - at < run.cut) and not self._hides(run, leaf.offset):
+                        yield Place(run, element, leaf)
+        yield from self._raw_leaves()
+
+
+def make_format(offsets: Sequence[int], width: int = 0) -> struct.Struct:
+    """Of words at these offsets; with a width also of what follows them."""
+    parts, end = ["<"], 0
+    for at in sorted(offsets):
+        parts.append(f"{at - end}xQ" if at > end else "Q")
+        end = at + POINTER_SIZE
+    return struct.Struct("".join(parts) + (f"{width - end}x" if width > end else ""))
+
+
+def make_spans(spans: Sequence[Span], width: int = 0) -> struct.Struct:
+    parts, end = ["<"], 0
+    for start, stop in spans:
+        parts.append(f"{start - end}x{stop - start}s" if start > end else f"{stop - start}s")
+        end = stop
+    return struct.Struct("".join(parts) + (f"{width - end}x" if width > end else ""))
+
+
+def complement(offsets: Sequence[int], size: int) -> list[Span]:
+    """What lies between pointers."""
+    spans, end = [], 0
+    for at in sorted(offsets):
+        if at > end:
+            spans.append((end, at))
+        end = at + POINTER_SIZE
+    if size > end:
+        spans.append((end, size))
+    return spans

@@ -1,0 +1,400 @@
+"""Finds all objects that the variables lead to, and what lies in each.
+
+Pointers that say much of what they lead to are followed before those that say little: to structs, to other types, to
+characters or anything. So a `char *` into a struct does not make it a text, and an `int *` no array of numbers. A
+block may hold several objects, when the program has an allocator of its own: each typed reference into bytes of which
+nothing else is known makes a part there, which ends where the next one begins."""
+
+from __future__ import annotations
+
+import gc
+import struct
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.states.extents import HIGHEST_ADDRESS, Extents
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
+from pytest_causechain.states.memory import Memory
+from pytest_causechain.states.objects import Kind, Object
+from pytest_causechain.states.shapes import Shape, Span
+
+# More are not unfolded: the self-check tells whether the rest mattered.
+OBJECTS_LIMIT = 1_000_000
+# What compilers for x86-64 give to each alloca.
+ALLOCA_ALIGNMENT = 16
+SHORT_WORDS = [struct.Struct(f"<{count}Q").unpack_from for count in range(32)]
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """A million new objects, none of them garbage, make the collector run again and again for nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def is_plain_text(o: Object, data: bytes, at: int, lowest_address: int) -> bool:
+    """Whether a text in a short block surely holds no address."""
+    if not o.shape.is_text or o.kind != "heap" or o.kept is not None or o.size >= len(SHORT_WORDS) * POINTER_SIZE:
+        return False
+    words = SHORT_WORDS[o.size // POINTER_SIZE](data, at)
+    return not [word for word in words if lowest_address <= word < HIGHEST_ADDRESS]
+
+
+class Unfolding:
+    """`objects` are the variables and then all others, `starts` the others by address."""
+
+    def __init__(self, visit: Visit, layouts: Layouts, memory: Memory, variables: Sequence[Object]) -> None:
+        self._visit, self._layouts, self._memory = visit, layouts, memory
+        self.objects = list(variables)
+        self.starts: dict[int, Object] = {}
+        # Offset and value of what may be a pointer, and leads to something.
+        self.hidden: dict[Object, list[tuple[int, int]]] = {}
+        self._known = sorted(variables, key=lambda o: o.address)
+        self._known_starts = [o.address for o in self._known]
+        # By rank: what is to be looked through for pointers of that rank.
+        self._pending: tuple[list[Object], ...] = ([], [], [])
+        self._allocas: list[int] = []
+        # Blocks of which only the first element is looked through so far.
+        self._open: list[Object] = []
+        self._extents = Extents(layouts, memory, lambda address: self._place(address) is not None)
+        self._lowest_address = self._extents.lowest_address
+        with no_collection():
+            for o in variables:
+                self._enqueue(o)
+            self._unfold()
+
+    def _unfold(self) -> None:
+        while len(self.objects) < OBJECTS_LIMIT:
+            if self._open and not self._pending[Rank.RECORD]:
+                self._extend_all()
+                continue
+            rank = next((rank for rank, pending in enumerate(self._pending) if pending), None)
+            if rank is None:
+                return
+            self._follow(rank)
+
+    # Following pointers
+
+    def _enqueue(self, o: Object) -> None:
+        if not o.is_unset:
+            for rank, scan in enumerate(o.shape.scans):
+                if scan is not None:
+                    self._pending[rank].append(o)
+            if o.shape.is_guessed and o.shape.scans[Rank.VAGUE] is None:
+                self._pending[Rank.VAGUE].append(o)
+
+    def _follow(self, rank: int) -> None:
+        """Until there is something more telling to be followed, which then goes first.
+
+        The bulk of a state passes through here: nothing is done that can be done once per shape."""
+        starts, blocks, freed = self.starts, self._memory.blocks, self._memory.freed
+        pending, objects, opened = self._pending[rank], self.objects, self._open
+        records, scalars, vague = self._pending
+        shapes: dict[tuple[int, int, Span | None], tuple[Shape, bool, int]] = self._layouts.first_shapes
+        low = high = place = 0
+        data = b""
+        while place < len(pending):
+            if (rank and (records or opened or (rank > 1 and scalars))) or len(objects) >= OBJECTS_LIMIT:
+                break
+            o = pending[place]
+            place += 1
+            address, shape = o.address, o.shape
+            if not low <= address < high:
+                region = self._memory.region(address)
+                assert region is not None  # an object lies in memory that was captured
+                data, low, high = region.data, region.start, region.end
+            if rank > 1 and shape.is_guessed and not is_plain_text(o, data, address - low, self._lowest_address):
+                self._find_hidden(o)
+            scan = shape.scans[rank]
+            if scan is None:
+                continue
+            for value, kind in zip(scan[0](data, address - low), scan[1], strict=True):
+                if not value:
+                    continue
+                known = starts.get(value)
+                if known is not None:
+                    if rank < 2 and known.shape.type != kind:
+                        self._refer(value, kind)
+                    continue
+                size = blocks.get(value)
+                if size is None:
+                    self._refer(value, kind)
+                    continue
+                key = (kind, size, freed.get(value))
+                entry = shapes.get(key)
+                if entry is None:
+                    entry = shapes[key] = self._shape_first(*key)
+                first, is_open, ranks = entry
+                new = Object("heap", value, size, first, key[2])
+                starts[value] = new
+                objects.append(new)
+                if is_open:
+                    opened.append(new)
+                if ranks & 1:
+                    records.append(new)
+                if ranks & 2:
+                    scalars.append(new)
+                if ranks & 4:
+                    vague.append(new)
+        del pending[:place]
+
+    def _shape_first(self, kind: int, size: int, kept: Span | None) -> tuple[Shape, bool, int]:
+        """Of a block to whose start a pointer leads: its shape, whether only the first element is known by now, and
+        the ranks of its pointers, as bits."""
+        rank = self._layouts.rank(kind)
+        if rank is Rank.VAGUE and self._layouts.kind(kind) != "char":
+            kind = BYTE
+        is_open = rank is Rank.RECORD and size >= 2 * self._layouts.size(kind) and not self._layouts.flexible(kind)
+        shape = self._extents.shape(size, kept, ((0, kind, 1 if is_open else None),))
+        if is_open:
+            return shape, True, int(shape.scans[Rank.RECORD] is not None)
+        ranks = sum(1 << rank for rank, scan in enumerate(shape.scans) if scan is not None)
+        return shape, False, ranks | (1 << Rank.VAGUE if shape.is_guessed else 0)
+
+    def _find_hidden(self, o: Object) -> None:
+        """What may be a pointer in a union or in bytes of which nothing is known, and leads to something."""
+        found: list[tuple[int, int]] = []
+        for offset, (kind, _, _) in o.shape.guesses.items():
+            value = self._memory.word(o.address + offset)
+            if value and self.leads_somewhere(value):
+                found.append((offset, value))
+                self._refer(value, kind)
+        for offset, value in self._find_raw(o):
+            found.append((offset, value))
+            self._refer(value, BYTE)
+        if found:
+            self.hidden[o] = sorted(found)
+        else:
+            self.hidden.pop(o, None)
+
+    def _find_raw(self, o: Object) -> Iterator[tuple[int, int]]:
+        """Offset and value of each word that leads to an object, in bytes of which nothing is known. There a number or
+        a text that happens to be the address of an object is next to impossible."""
+        spans: Sequence[Span] = o.shape.raw
+        if o.shape.is_text and o.kind != "text":
+            spans = ((0, o.size),)
+        region = self._memory.region(o.address)
+        assert region is not None
+        low = self._lowest_address
+        for start, end in spans:
+            if o.kept is not None:
+                start, end = max(start, o.kept[0]), min(end, o.kept[1])
+            start += -(o.address + start) % POINTER_SIZE
+            count = (end - start) // POINTER_SIZE
+            if count <= 0:
+                continue
+            at = o.address + start - region.start
+            words = (
+                SHORT_WORDS[count](region.data, at)
+                if count < len(SHORT_WORDS)
+                else memoryview(region.data)[at : at + count * POINTER_SIZE].cast("Q")
+            )
+            for number, value in enumerate(words):
+                if low <= value < HIGHEST_ADDRESS and self.leads_somewhere(value):
+                    yield start + number * POINTER_SIZE, value
+
+    def leads_somewhere(self, address: int) -> bool:
+        if self.variable_at(address) is not None or self._place(address) is not None:
+            return True
+        region = self._memory.region(address)
+        return (region is not None and region.kind == "image") or self._memory.module(address) is not None
+
+    def _refer(self, address: int, kind: int) -> None:
+        """A pointer to this type holds this address: there may be a new object, or a new part of one."""
+        rank = self._layouts.rank(kind)
+        if rank is Rank.CLOSED:
+            return
+        o = self.variable_at(address)
+        if o is None:
+            place = self._place(address)
+            if place is None:
+                return
+            o = self.starts.get(place[1])
+            if o is None:
+                self._create(place, address - place[1], kind, rank)
+                return
+        if rank is not Rank.VAGUE or self._is_text_part(o, address - o.address, kind):
+            self._add_part(o, address - o.address, kind, rank)
+
+    def _is_text_part(self, o: Object, offset: int, kind: int) -> bool:
+        """Whether a text begins among the objects of a pool: in bytes of which nothing is known, or where an array was
+        supposed to go on."""
+        if o.parts is None or o.shape.is_text or self._layouts.kind(kind) != "char":
+            return False
+        run = o.shape.run_at(offset)
+        if run is None or run.is_direct:
+            return any(start <= offset < end for start, end in o.shape.raw)
+        width = self._layouts.size(run.type)
+        element = run.offset + (offset - run.offset) // width * width
+        is_supposed = element != run.offset and (element, run.type) not in o.parts
+        return is_supposed and self._layouts.inside(run.type, (offset - run.offset) % width, kind) != "part"
+
+    # Where objects lie
+
+    def variable_at(self, address: int) -> Object | None:
+        """One past the end of a variable belongs to it, unless another variable begins there."""
+        index = bisect_right(self._known_starts, address) - 1
+        if index >= 0 and address <= self._known[index].address + self._known[index].size:
+            return self._known[index]
+        return None
+
+    def start(self, address: int) -> int | None:
+        """Where the block, vector or text begins that an address lies in."""
+        place = self._place(address)
+        return None if place is None else place[1]
+
+    def _place(self, address: int) -> tuple[Kind, int, int] | None:
+        """Kind, start and size of what an address lies in; the size of a text or vector is found when it is needed."""
+        if (block := self._memory.block(address)) is not None:
+            return "heap", block[0], block[1]
+        region = self._memory.region(address)
+        if region is None or region.kind != "stack":
+            return None
+        if address <= self._visit.frames[-1].sp:
+            return self._find_alloca(address)
+        # Above the first frame lie the vectors and texts of the program's arguments and environment.
+        first = self._visit.arguments_start
+        if address >= first:
+            start = max(first, region.start + region.data.rfind(b"\0", 0, address - region.start) + 1)
+            return "text", start, 0
+        if address % POINTER_SIZE:
+            return None
+        start = address
+        while first <= self._word(start - POINTER_SIZE) < region.end:
+            start -= POINTER_SIZE
+        return ("vector", start, 0) if first <= self._word(start) < region.end else None
+
+    def _find_alloca(self, address: int) -> tuple[Kind, int, int] | None:
+        """Between the variables of a frame lies what it got from alloca. As far as one can tell it ends where the next
+        of them begins."""
+        around = self._allocas[: bisect_right(self._allocas, address)]
+        known = self.starts[around[-1]] if around else None
+        if (
+            known is not None
+            and address < known.address + known.size
+            and (address % ALLOCA_ALIGNMENT or address == known.address)
+        ):
+            return "alloca", known.address, known.size
+        for frame, caller in pairwise(self._visit.frames):
+            if frame.sp <= address < caller.sp and address % ALLOCA_ALIGNMENT == 0:
+                following = [v.address for v in frame.variables if address < v.address < caller.sp]
+                following += [start for start in self._allocas if address < start < caller.sp]
+                if following:
+                    return "alloca", address, min(following) - address
+        return None
+
+    def _cut_alloca(self, start: int) -> None:
+        """One that was taken for a part of another."""
+        before = bisect_right(self._allocas, start)
+        if before:
+            known = self.starts[self._allocas[before - 1]]
+            if known.address + known.size > start:
+                known.size = start - known.address
+                known.shape = self._extents.shape(known.size, None, [(0, known.type, None)])
+                known.parts = None
+        insort(self._allocas, start)
+
+    def _word(self, address: int) -> int:
+        return self._memory.word(address) or 0
+
+    def _create(self, place: tuple[Kind, int, int], offset: int, kind: int, rank: Rank) -> None:
+        where, start, size = place
+        if where == "text":
+            size = len(self._memory.read_text(start) or b"")
+            if self._layouts.kind(kind) != "char" or not size:
+                return
+        elif where == "vector":
+            if self._layouts.kind(kind) != "pointer":
+                return
+            size = POINTER_SIZE
+            while self._word(start + size - POINTER_SIZE):
+                size += POINTER_SIZE
+            offset = 0
+        elif where == "alloca":
+            self._cut_alloca(start)
+        kept = self._memory.freed.get(start) if where == "heap" else None
+        o = Object(where, start, size, self._extents.shape(size, kept, [(0, BYTE, None)]), kept)
+        if rank is Rank.VAGUE:
+            o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.kind(kind) == "char" else BYTE, None)])
+        self.starts[start] = o
+        self.objects.append(o)
+        if rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size:
+            o.parts = [(offset, kind)]
+            self._reopen(o)
+        elif rank is not Rank.VAGUE and not offset and size:
+            o.shape = self._extents.shape(size, kept, [(0, kind, None)])  # less memory than the type would take
+            self._enqueue(o)
+        else:
+            self._enqueue(o)
+
+    # What lies in a block
+
+    def _add_part(self, o: Object, offset: int, kind: int, rank: Rank) -> None:
+        width = self._layouts.size(kind)
+        if offset + width > o.size or o.kind == "text":
+            return
+        if rank is not Rank.VAGUE and self._explains(o, offset, kind, rank):
+            return
+        if not self._extents.is_plausible(o.address + offset, kind):
+            return
+        if o.parts is None:
+            is_typed = o.kind != "variable" and self._layouts.kind(o.type) != "char"
+            o.parts = [(0, o.type)] if is_typed else []
+        # What lies within the new part is explained by it, unless that ends in bytes free to be anything.
+        first = bisect_left(o.parts, (offset, -1))
+        last = bisect_left(o.parts, (offset + width, -1))
+        o.parts[first:last] = [
+            (offset, kind),
+            *(p for p in o.parts[first:last] if self._is_free(kind, p[0] - offset, p[1])),
+        ]
+        self._reopen(o)
+
+    def _is_free(self, kind: int, at: int, wanted: int) -> bool:
+        """Whether something else may lie in a struct: at its end, in an array of characters."""
+        return self._layouts.inside(kind, at, wanted) == "raw" and self._layouts.ends_in_text(kind, at)
+
+    def _explains(self, o: Object, offset: int, kind: int, rank: Rank) -> bool:
+        """Whether what is known of an object already says that something like this lies there, or speaks against it."""
+        layouts = self._layouts
+        if o.kind == "variable" and layouts.inside(o.type, offset, kind) != "raw":
+            return True
+        parts = o.parts if o.parts is not None else [(0, o.type)] if o.kind != "variable" and o.type != BYTE else []
+        index = bisect_right(parts, (offset, len(layouts.rows))) - 1
+        if index < 0:
+            return False
+        start, present = parts[index]
+        at, width = offset - start, layouts.size(present)
+        if layouts.kind(present) == "char":
+            return False
+        if not at:
+            return present == kind or layouts.size(kind) <= width
+        run = o.shape.run_at(offset)
+        if at < width or (run is not None and run.type == present and run.base == start):
+            inside = layouts.inside(present, at % width, kind)
+            if inside == "raw":
+                return rank is not Rank.RECORD or not self._is_free(present, at % width, kind)
+            # An array of numbers that was only supposed gives way to a struct.
+            return inside == "part" or at < width or rank is not Rank.RECORD or layouts.kind(present) == "struct"
+        return rank is not Rank.RECORD and run is not None
+
+    def _reopen(self, o: Object) -> None:
+        """To be looked through anew when all structs known by now have been."""
+        self._open.append(o)
+
+    def _extend_all(self) -> None:
+        opened, self._open = self._open, []
+        for o in dict.fromkeys(opened):
+            parts = o.parts if o.parts is not None else [(0, o.type)]
+            if o.kind == "variable":
+                o.shape = self._extents.overlay(o, parts)
+            else:
+                o.shape = self._extents.shape(o.size, o.kept, self._extents.count(o, parts))
+            self._enqueue(o)

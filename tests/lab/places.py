@@ -1,0 +1,38 @@
+"""Finds places in a program and values in a visit of it."""
+
+from __future__ import annotations
+
+import struct
+
+from pytest_causechain.lab.remote_lab import RemoteLab
+
+
+def find_line(source: str, text: str) -> int:
+    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
+
+
+def find_statement(lab: RemoteLab, source: str, text: str) -> int:
+    """The address of the first statement of the line that contains this text."""
+    line = find_line(source, text)
+    return next(s.address for f in lab.program.functions for s in f.statements if s.line == line)
+
+
+def find_function(lab: RemoteLab, name: str) -> int:
+    return next(f.address for f in lab.program.functions if f.name == name)
+
+
+def find_global(lab: RemoteLab, name: str) -> int:
+    return next(row["address"] for row in lab.program.globals if row["name"] == name)
+
+
+def find_local(visit, name: str, frame: int = 0) -> int:
+    return next(v.address for v in visit.frames[frame].variables if v.name == name)
+
+
+def read_memory(visit, address: int, size: int) -> bytes:
+    region = next(r for r in visit.regions if r.start <= address < r.end)
+    return region.data[address - region.start : address - region.start + size]
+
+
+def read_int(visit, address: int) -> int:
+    return struct.unpack("<i", read_memory(visit, address, 4))[0]
