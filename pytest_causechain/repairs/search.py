@@ -104,8 +104,8 @@ def find_repairs(
     cache: Path | None = None,
 ) -> Findings:
     """`passing`, the nearest first, and `also_failing` are other runs of the program. What is found is entered into
-    `findings` at once, for whoever is interrupted. `libraries` and `cache` are as for a lab. A Refusal where nothing can
-    be learned at all; the end of the time is none."""
+    `findings` at once, for whoever is interrupted. `libraries` and `cache` are as for a lab. A Refusal where nothing
+    can be learned at all; the end of the time is none."""
     findings = Findings() if findings is None else findings
     begin = time.monotonic()
     others = [*passing[:MOST_COVERED], *also_failing]
