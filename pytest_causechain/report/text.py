@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.model.chain import Chain, Party, Place, Repair, Suspect, Transition
+from pytest_causechain.model.chain import Cause, Chain, Party, Place, Repair, Suspect, Transition
 from pytest_causechain.report.places import (
     Pointer,
     find_transition,
@@ -204,7 +204,8 @@ def _render_links(
         mark = ""
         if suspect is not None and pointer is not None and pointer.index == index:
             mark = "<- look here first" if pointer.exact else f"<- look first at {_name_line(suspect, names)}"
-        rows.append(_link_row(chain, index, names, mark))
+        before = chain.chain[index - 1].causes if index and not hidden else ()
+        rows.append(_link_row(chain, index, names, mark, before))
     if chain.chain:
         rows.append(_failure_row(chain, names))
     return _lay_out(rows, width)
@@ -217,10 +218,13 @@ def _choose_links(count: int, pointer: Pointer | None) -> list[int]:
     return sorted(nearest[:LINKS_SHOWN])
 
 
-def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str) -> _Row:
+def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str, before: Sequence[Cause]) -> _Row:
+    """`before` are the causes told just above: what is still as it was then is not told again."""
     link, place = chain.chain[index], locate_link(chain, index)
     became = link.made_by is not None and index > 0
-    told = describe_causes(link.causes, "became" if became else "was", first=index == 0, peer=_name_peer(chain))
+    known = {(cause.variable, cause.failing) for cause in before}
+    news = [cause for cause in link.causes if (cause.variable, cause.failing) not in known]
+    told = describe_causes(news or link.causes, "became" if became else "was", first=index == 0, peer=_name_peer(chain))
     # Only what was seen to bring this about is given as its reason.
     led = "so" if link.follows else "then"
     called = printable(link.moment.function if link.moment.is_entry else link.moment.calls or "main")

@@ -99,7 +99,7 @@ def _describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | No
     if not failing:
         said = f"{variable} was removed" if verb == "became" else f"{variable} was missing"
     elif cause.kind == "input":
-        said = f"the input {variable} was {failing}"
+        said = f"the input {variable} {'were' if variable.startswith('stdin lines') else 'was'} {failing}"
     elif _is_address(cause, failing):
         said = f"{variable} {'came to point' if verb == 'became' else 'pointed'} to {failing}"
     else:

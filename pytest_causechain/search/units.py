@@ -23,12 +23,11 @@ class Unit(Generic[T]):
     parts: tuple[Unit[T], ...] = ()
 
 
-def single_units(deltas: Iterable[T]) -> tuple[Unit[T], ...]:
-    return tuple(Unit((delta,)) for delta in deltas)
-
-
-def group_deltas(deltas: Iterable[T], path: Callable[[T], Sequence[Hashable]]) -> tuple[Unit[T], ...]:
-    """Units of deltas whose paths begin alike, in the order in which the first delta of each was given."""
+def group_deltas(
+    deltas: Iterable[T], path: Callable[[T], Sequence[Hashable]] = lambda delta: ()
+) -> tuple[Unit[T], ...]:
+    """Units of deltas whose paths begin alike, in the order in which the first delta of each was given; without paths
+    each is a unit by itself."""
     return _group([(delta, tuple(path(delta))[:DEPTH_LIMIT]) for delta in deltas])
 
 

@@ -112,6 +112,16 @@ def test_what_was_not_seen_to_follow_is_not_given_a_reason() -> None:
     assert "so a[0] became 0 (6)" in text
 
 
+def test_what_was_told_just_above_is_not_told_again() -> None:
+    links = list(chains.wrong_output.chain)
+    links[3] = replace(links[3], causes=(*links[2].causes, *links[3].causes))
+    text = render(replace(chains.wrong_output, chain=tuple(links)))
+    assert text.count("v became 0") == 1
+    assert "so a[0] became 0 (6)" in text
+    links[3] = replace(links[3], causes=links[2].causes)
+    assert render(replace(chains.wrong_output, chain=tuple(links))).count("v became 0 (7)") == 2
+
+
 class TestGap:
     def test_is_not_told_when_the_transition_is_one_statement(self) -> None:
         assert "between" not in render(chains.wrong_output)

@@ -92,6 +92,11 @@ def test_each_kind_of_cause_has_its_words(
         assert describe_change(causes, "passing") == undone
 
 
+def test_several_lines_of_input() -> None:
+    causes = (Cause("stdin lines 4-5", "", "", '"b"', "input"),)
+    assert describe_causes(causes, "was", first=False) == 'the input stdin lines 4-5 were "b" (none)'
+
+
 def test_more_than_three_causes_are_counted() -> None:
     causes = tuple(Cause(name, "int", "1", "2", "value") for name in "abcdefg")
     assert describe_causes(causes[:3], "was", first=True) == (

@@ -15,7 +15,7 @@ from pytest_causechain.model.observation import Outcome
 from pytest_causechain.search.dd import CONJUNCTION_LIMIT, Isolation, Narrowing, isolate, narrow
 from pytest_causechain.search.outcomes import Outcomes
 from pytest_causechain.search.rounds import settle
-from pytest_causechain.search.units import Unit, group_deltas, single_units
+from pytest_causechain.search.units import Unit, group_deltas
 
 PASS, FAIL, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED
 Configuration = frozenset[int]
@@ -42,10 +42,10 @@ class Program:
         return Outcomes(lambda configurations: [self(c) for c in configurations], width=width)
 
     def narrow(self, units: Sequence[Unit[int]] | None = None, width: int = 1) -> Narrowing[int]:
-        return settle(narrow(frozenset(), tuple(units or single_units(range(self.k)))), self.outcomes(width))
+        return settle(narrow(frozenset(), tuple(units or group_deltas(range(self.k)))), self.outcomes(width))
 
     def isolate(self, order: Sequence[int] | None = None) -> Isolation[int]:
-        return isolate(single_units(order or range(self.k)), self.outcomes())
+        return isolate(group_deltas(order or range(self.k)), self.outcomes())
 
 
 def deltas(found: Narrowing[int]) -> tuple[int, ...]:
@@ -155,7 +155,7 @@ def test_the_same_experiments_every_time(k: int, seed: int) -> None:
 
 @given(st.permutations(range(6)))
 def test_the_order_given_is_the_order_of_the_difference(order: list[int]) -> None:
-    found = Program(6, lambda configuration: UNRESOLVED).narrow(single_units(order))
+    found = Program(6, lambda configuration: UNRESOLVED).narrow(group_deltas(order))
     assert (found.passing, deltas(found)) == (frozenset(), tuple(order))
 
 
@@ -169,7 +169,7 @@ def test_differing_variables_of_the_compiler() -> None:
 
     variables = ["reg_rtx_no", "cur_insn_uid", "first_loop_store_insn", "last_linenum"]
     outcomes = Outcomes[frozenset[str]](lambda configurations: map(experiment, configurations))
-    (unit,) = settle(narrow(frozenset(), single_units(variables)), outcomes).difference
+    (unit,) = settle(narrow(frozenset(), group_deltas(variables)), outcomes).difference
     assert unit.deltas == ("first_loop_store_insn",)
     assert tried == [frozenset(variables[:2]), frozenset(variables[:3]), frozenset(variables[:2] + variables[3:])]
 
@@ -258,7 +258,7 @@ class TestAtATime:
             rounds.append(len(configurations))
             return [FAIL if 678 in configuration else PASS for configuration in configurations]
 
-        settle(narrow(frozenset(), single_units(range(1000))), Outcomes(experiments, width=width))
+        settle(narrow(frozenset(), group_deltas(range(1000))), Outcomes(experiments, width=width))
         assert len(rounds) <= math.ceil(math.log(1024, width + 1)) + 1
         assert max(rounds) <= width
 

@@ -10,7 +10,7 @@ from pytest_causechain.model.chain import Tally
 from pytest_causechain.model.observation import Outcome
 from pytest_causechain.search.dd import isolate
 from pytest_causechain.search.outcomes import Outcomes
-from pytest_causechain.search.units import single_units
+from pytest_causechain.search.units import group_deltas
 
 PASS, FAIL, UNRESOLVED = BY_SIZE = [Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED]
 
@@ -63,7 +63,7 @@ def test_a_second_search_over_the_same_outcomes_is_free() -> None:
     outcomes = Outcomes[frozenset[int]](
         lambda tried: [FAIL if {1, 5} <= c else PASS if 1 in c else UNRESOLVED for c in tried]
     )
-    units = single_units(range(8))
+    units = group_deltas(range(8))
     first = isolate(units, outcomes)
     spent = outcomes.tally
     assert isolate(units, outcomes) == first

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_causechain.search.units import DEPTH_LIMIT, Unit, group_deltas, restrict, single_units, split
+from pytest_causechain.search.units import DEPTH_LIMIT, Unit, group_deltas, restrict, split
 
 Shape = str | tuple["Shape", ...]
 
@@ -55,7 +55,7 @@ def test_some_deltas_only() -> None:
 @given(st.integers(1, 100), st.data())
 def test_single_deltas_are_split_evenly(k: int, data: st.DataObject) -> None:
     n = data.draw(st.integers(1, k))
-    assert split(single_units(range(k)), n) == tuple(k * i // n for i in range(n + 1))
+    assert split(group_deltas(range(k)), n) == tuple(k * i // n for i in range(n + 1))
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.data())
