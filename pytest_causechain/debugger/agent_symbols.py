@@ -48,7 +48,7 @@ class TypeTable:
         return (kind.code, str(kind))
 
     def number(self, kind):
-        name = str(kind)
+        name = str(kind.unqualified())  # not as it is where it is met first
         kind = complete(basic(kind))
         text = repr(self.key(kind)).encode("utf-8", "surrogateescape")
         key = hashlib.blake2b(text, digest_size=KEY_BYTES).hexdigest()
@@ -64,7 +64,7 @@ class TypeTable:
         if kind.code in RECORDS:
             row["kind"] = RECORDS[kind.code]
             row["fields"] = [
-                [f.name or "", f.bitpos, f.bitsize, self.number(f.type)]
+                ["" if f.is_base_class else f.name or "", f.bitpos, f.bitsize, self.number(f.type)]
                 for f in kind.fields()
                 if hasattr(f, "bitpos")  # static members have none
             ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
 from pytest_causechain.lab.ptrace_lab import PtraceLab, ending
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
+from pytest_causechain.model.intervention import Intervention, Like, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.process.alteration import pass_by, read_value
+from pytest_causechain.process.alteration import find_anchor, pass_by, read_value
 from pytest_causechain.process.effects import Effect, Effects
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.threads import ProcessGone
@@ -144,13 +145,21 @@ class InterveningLab(PtraceLab):
             scope.add_global(row["name"], place, row["type"])
         leaf = scope.locate(address, len(was)) if address else None
         kind = leaf.type if leaf is not None else kind
-        return Sighting(was, leaf.name if leaf is not None else None, kind, scope.likes(was, kind, address))
+        likes = scope.likes(was, kind, address)
+        if kind is not None and self.program.types[kind]["kind"] == "pointer":
+            likes = tuple(anchored(subject, like) for like in likes)
+        return Sighting(was, leaf.name if leaf is not None else None, kind, likes)
 
     def interventions(
         self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
     ) -> list[Observation]:
         """What each of them, alone, makes of the run."""
         return self._fly(side, [make_job(intervention, limits) for intervention in interventions])
+
+
+def anchored(subject: Subject, like: Like) -> Like:
+    address = int.from_bytes(like.data, "little")
+    return replace(like, anchor=find_anchor(subject, address)) if address else like
 
 
 def make_job(intervention: Intervention | Patch, limits: Limits) -> Job:

@@ -8,6 +8,7 @@ from typing import Literal
 from pytest_causechain.model.moment import Stop
 
 Kind = Literal["branch", "value", "argument", "return"]
+Part = Literal["program", "heap", "stack", "library"]
 # Values seen at an address, by register ("" for memory).
 SeenValues = dict[tuple[int, str], tuple[bytes, ...]]
 
@@ -26,11 +27,21 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
+class Anchor:
+    """An address that holds for all runs: counted from where a part of the process begins."""
+
+    part: Part
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Intervention:
-    """At the spot the other branch is taken, or `data` put in the place of the value."""
+    """At the spot the other branch is taken, or `data` put in the place of the value; where that is an address, the
+    `anchor` tells it for runs that lie elsewhere in memory."""
 
     spot: Spot
     data: bytes = b""
+    anchor: Anchor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,7 @@ class Like:
 
     name: str
     data: bytes
+    anchor: Anchor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from iced_x86 import Decoder, Instruction
 
-from pytest_causechain.model.intervention import Intervention, Spot
+from pytest_causechain.model.intervention import Anchor, Intervention, Part, Spot
 from pytest_causechain.process.effects import operand_address, other_way
+from pytest_causechain.process.maps import heap_start, read_mappings, stack_start
 from pytest_causechain.process.tracee import Tracee
 
 LONGEST_INSTRUCTION = 15
@@ -18,15 +19,47 @@ def alter(process: Tracee, intervention: Intervention) -> None:
         registers = process.registers()
         process.jump(other_way(decode(process, registers.rip), registers.eflags))
     elif spot.kind == "value":
-        address = step_store(process)
-        process.write(address, intervention.data)
+        process.write(step_store(process), data_for(process, intervention))
     else:
         registers = process.registers()
         old = getattr(registers, spot.register).to_bytes(WORD_BYTES, "little")
+        data = data_for(process, intervention)
         # Writing the lower half of a register clears the upper one, as the program's own instruction did.
-        keep = old[len(intervention.data) :] if len(intervention.data) < 4 else b""
-        setattr(registers, spot.register, int.from_bytes(intervention.data + keep, "little"))
+        keep = old[len(data) :] if len(data) < 4 else b""
+        setattr(registers, spot.register, int.from_bytes(data + keep, "little"))
         process.set_registers(registers)
+
+
+def data_for(process: Tracee, intervention: Intervention) -> bytes:
+    anchor = intervention.anchor
+    if anchor is None:
+        return intervention.data
+    return (part_start(process, anchor.part) + anchor.offset).to_bytes(WORD_BYTES, "little")
+
+
+def find_anchor(process: Tracee, address: int) -> Anchor:
+    within = [mapping.name for mapping in read_mappings(process.pid) if mapping.start <= address < mapping.end]
+    part: Part = "library"
+    # Variables of the program may lie behind what is mapped from its file, but before the heap.
+    if process.landmarks.load_map.modules[0].start <= address < heap_start(process.pid):
+        part = "program"
+    elif within == ["[heap]"]:
+        part = "heap"
+    elif within == ["[stack]"]:
+        part = "stack"
+    return Anchor(part, address - part_start(process, part))
+
+
+def part_start(process: Tracee, part: Part) -> int:
+    """Libraries, and all that was mapped since, keep their distances from one another."""
+    match part:
+        case "program":
+            return process.landmarks.load_map.base
+        case "heap":
+            return heap_start(process.pid)
+        case "stack":
+            return stack_start(process.pid)
+    return process.landmarks.symbols.get("malloc", 0)
 
 
 def pass_by(process: Tracee, spot: Spot) -> None:

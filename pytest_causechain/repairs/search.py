@@ -231,7 +231,7 @@ class RepairSearch:
         seen = tuple(self._seen.get((effect.address, effect.register), ()))
         was = show(sighting.was, classify(sighting.was, row, effect.is_float), row)
         for guess in guess_values(sighting, row, effect.is_float, seen):
-            intervention = Intervention(place.spot(visit), guess.data)
+            intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
             repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pytest_causechain.model.intervention import Sighting
+from pytest_causechain.model.intervention import Anchor, Sighting
 
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 # Of each kind of guess.
@@ -19,6 +19,7 @@ POINTER_SIZE = 8
 class Candidate(NamedTuple):
     data: bytes
     text: str
+    anchor: Anchor | None = None
 
 
 def guess_values(
@@ -33,7 +34,8 @@ def guess_values(
         seen = [data for data in seen if not any(data)]
     guesses += [Candidate(data, show(data, kind, row)) for data in seen[:MOST_SEEN] if len(data) == len(was)]
     for like in sighting.likes[:MOST_LIKES]:
-        guesses.append(Candidate(like.data, like.name if kind == "pointer" else show(like.data, kind, row)))
+        text = like.name if kind == "pointer" else show(like.data, kind, row)
+        guesses.append(Candidate(like.data, text, like.anchor))
     distinct: dict[bytes, Candidate] = {}
     for guess in guesses:
         if guess.data != was:

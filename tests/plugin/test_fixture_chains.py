@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from suites import FIXTURES, SUITE_INI, Session, ShareSession, read_chain, read_index, read_section, run_session
+from suites import (
+    FIXTURES,
+    SUITE_INI,
+    Session,
+    ShareSession,
+    find_alternative,
+    read_chain,
+    read_index,
+    read_section,
+    run_session,
+)
 
 SAMPLE = "sample/test_sample.py::test_sorts[two]"
 JUKEBOX = "jukebox/test_jukebox.py::test_next_after_drop[last]"
@@ -51,14 +61,6 @@ def tidy(share_session: ShareSession) -> Session:
 def list_variables(chain: dict[str, Any]) -> list[str]:
     """Of each link all variables of its cause."""
     return [", ".join(cause["variable"] for cause in link["causes"]) for link in chain["chain"]]
-
-
-def find_alternative(chain: dict[str, Any]) -> dict[str, Any]:
-    """The chain against the neighbour, behind that of the twin."""
-    (alternative,) = chain["alternatives"]
-    assert alternative["peer"]["kind"] == "neighbour"
-    found: dict[str, Any] = alternative
-    return found
 
 
 def name_place(place: dict[str, Any]) -> str:
