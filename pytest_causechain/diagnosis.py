@@ -12,8 +12,9 @@ from pytest_causechain.causes.explanation import Explanation, describe_failure, 
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Rule, Seconds, Statistics
+from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Repair, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
@@ -30,7 +31,8 @@ PATIENCE, LEAST_SECONDS = 10, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two runs to be compared, with the tests they belong to and how the neighbour was chosen."""
+    """The two runs to be compared, with the tests they belong to and how the neighbour was chosen. With an
+    `alteration` the passing one is the twin, the failing one altered so, which is told as a `repair`."""
 
     passing: Command
     failing: Command
@@ -38,6 +40,12 @@ class Pair:
     failing_test: str = "failing"
     distance: float | None = None
     why: str | None = None
+    alteration: Intervention | Patch | None = None
+    repair: Repair | None = None
+
+    @property
+    def peer(self) -> Peer:
+        return Peer("neighbour" if self.alteration is None else "twin", self.passing_test, self.repair)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -92,9 +100,7 @@ class _Diagnosis:
         self.begin = time.monotonic()
         self.deadline = self.begin + settings.timeout_seconds
         self.trace_seconds = 0.0
-        self.known = Chain(
-            pair.failing_test, "none", program=pair.failing.program, peer=Peer("neighbour", pair.passing_test)
-        )
+        self.known = Chain(pair.failing_test, "none", program=pair.failing.program, peer=pair.peer)
         self.lab: RemoteLab | None = None
         self.timeline: Timeline | None = None
         self.inquiry: Inquiry | None = None
@@ -103,8 +109,10 @@ class _Diagnosis:
 
     def run(self) -> None:
         self.progress("preparing the laboratory")
-        libraries, cache = self.settings.libraries, self.settings.cache
-        with RemoteLab(self.pair.passing, self.pair.failing, self.deadline, None, libraries, cache) as lab:
+        pair, libraries, cache = self.pair, self.settings.libraries, self.settings.cache
+        with RemoteLab(
+            pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration
+        ) as lab:
             self.lab = lab
             oracle = self.repeat_runs(lab)
             self.progress("tracing both runs")
@@ -232,6 +240,11 @@ class _Diagnosis:
         )
 
     def nothing_transferable(self, search: TransitionSearch[Moment, Isolated], deltas: int) -> str:
+        if self.pair.alteration is not None:
+            return (
+                "between the failing run and its twin no difference in memory was found that brings the failure about: "
+                "look at the repairs."
+            )
         if not search.refused:
             return "the two runs have no call of a function in common; add a passing test nearer to the failing one."
         if not deltas:

@@ -5,11 +5,10 @@ Only then are all passing tests known, and no time limit of a test runs any more
 
 from __future__ import annotations
 
+import contextlib
 import json
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +17,18 @@ import pytest
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import decode
 from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run
-from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.oracle.replay import Replay
-from pytest_causechain.oracle.symptom import learn_symptom
-from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.settings import Settings
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-    from pytest_causechain.model.observation import Observation
-    from pytest_causechain.model.verdict import Oracle, Verdict
+    from pytest_causechain.case import Case
+    from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
 
 TITLE = "cause-effect chain"
-# When the nearest passing run gives no chain, the next ones are asked, as long as there is time.
-NEIGHBOURS_TRIED = 3
 # Of `--tb`: with these pytest prints no section under a failure.
 BARE_STYLES = ("no", "line")
 
@@ -56,6 +51,7 @@ class SessionDiagnosis:
         self._recordings: dict[str, Recording] = {}
         # Tests of earlier sessions only: whether they still pass has not been seen.
         self._recalled: set[str] = set()
+        self._cases: dict[str, Case] = {}
         self._chains: list[Chain] = []
         self._texts: list[tuple[str, str]] = []
         self._notes: list[str] = []
@@ -171,28 +167,27 @@ class SessionDiagnosis:
             raise KeyboardInterrupt
 
     def _find_chain(self, failure: Failure) -> Chain:
-        """The chain against the nearest neighbour that gives one."""
-        from pytest_causechain.diagnosis import Pair, diagnose_pair
+        case = self._open_case(failure)
+        build = case.command.program.build_id
+        for other in self._failures.values():
+            if other is not failure and any(run.command.program.build_id == build for run in runs_of(other)):
+                with contextlib.suppress(Refusal):
+                    case.also_failing.append(self._open_case(other))
+        return case.find_chain()
 
-        deadline = time.monotonic() + self._settings.timeout_seconds
-        recording, run = self._choose_run(failure)
-        best: Chain | None = None
-        for neighbour in self._choose_neighbours(failure, recording, run)[:NEIGHBOURS_TRIED]:
-            left = deadline - time.monotonic()
-            if best is not None and left <= 0:
-                break
-            test = neighbour.recording.test
-            pair = Pair(neighbour.run.command, run.command, test, recording.test, neighbour.distance, neighbour.why)
-            with self._replay(recording.test, neighbour, left) as replay:
-                hearing = Hearing(replay, test, recording.test, test in self._recalled, deadline)
-                settings = replace(self._settings, timeout_seconds=left, cache=self._cache_directory())
-                chain = diagnose_pair(pair, hearing.learn_oracle, settings, self._progress)
-            if best is None or chain.status != "none":
-                best = chain
-            if chain.status != "none":
-                break
-        assert best is not None  # there is at least one neighbour
-        return best
+    def _open_case(self, failure: Failure) -> Case:
+        """Once for each failing test: what was learned of it is of use to others."""
+        from pytest_causechain.case import Case
+
+        test = failure.report.nodeid
+        if test not in self._cases:
+            recording, run = self._choose_run(failure)
+            neighbours, absence = self._choose_neighbours(failure, recording, run)
+            settings = replace(self._settings, cache=self._cache_directory())
+            self._cases[test] = Case(
+                recording, run, neighbours, absence, self._recalled, settings, self._replay, self._progress
+            )
+        return self._cases[test]
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
         from pytest_causechain.neighbours.ranking import guilty_run
@@ -207,25 +202,26 @@ class SessionDiagnosis:
             recording = replace(recording, runs=runs)
         return recording, guilty_run(recording)
 
-    def _choose_neighbours(self, failure: Failure, recording: Recording, run: Run) -> list[Neighbour]:
+    def _choose_neighbours(
+        self, failure: Failure, recording: Recording, run: Run
+    ) -> tuple[list[Neighbour], str | None]:
+        """The nearest first; or why there is none."""
         from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours
 
         candidates = list(self._recordings.values())
         named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
         if named:
-            return [find_named(named, candidates, run)]
+            return [find_named(named, candidates, run)], None
         ranked = rank_neighbours(recording, run, candidates)
-        if not ranked:
-            raise Refusal(explain_absence(recording, run, candidates))
-        return ranked
+        return ranked, None if ranked else explain_absence(recording, run, candidates)
 
-    def _replay(self, test: str, neighbour: Neighbour, timeout_seconds: float) -> Replay:
+    def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
         return Replay(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
             arguments=own_arguments(self._config),
-            tests=(test, neighbour.recording.test),
-            program=neighbour.run.command.program,
+            tests=tests,
+            program=program,
             timeout_seconds=timeout_seconds,
             inifile=self._config.inipath,
         )
@@ -299,63 +295,3 @@ def own_arguments(config: pytest.Config) -> list[str]:
         else:
             arguments.append(str(argument))
     return arguments
-
-
-@dataclass(frozen=True, slots=True)
-class Hearing:
-    """Asks both tests whether their outcomes stand, and the failing one about each experiment, within the budget."""
-
-    replay: Replay
-    neighbour: str
-    test: str
-    # Whether the neighbour has not run in this session.
-    is_recalled: bool
-    deadline: float
-
-    def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
-        self._check_neighbour(passing)
-        self._check_failure()
-        return learn_symptom(passing, failing, partial(self._ask, self.test))
-
-    def _check_neighbour(self, passing: Observation) -> None:
-        try:
-            verdict = self._ask(self.neighbour, passing)
-        except Unreplayable:
-            if self.is_recalled:
-                raise Refusal(
-                    f"{self.neighbour} passed in an earlier session, but cannot be asked whether it still does: run "
-                    "the passing tests in this session too."
-                ) from None
-            return  # it has just passed, and the oracle will judge its run too
-        if verdict.outcome != "passed":
-            raise Refusal(
-                f"{self.neighbour} does not pass again: run it anew, or choose another by --cause-chain-neighbour."
-            )
-
-    def _check_failure(self) -> None:
-        try:
-            verdict = self._in_time(partial(self.replay.base, self.test))
-        except Unreplayable:
-            return  # a crash or a hang can be told without the test
-        if verdict.outcome != "failed":
-            raise Refusal(
-                f"{self.test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
-                "independent of time, chance and order first."
-            )
-
-    def _ask(self, test: str, observation: Observation) -> Verdict:
-        return self._in_time(partial(self.replay.verdict, test, observation))
-
-    def _in_time(self, answer: Callable[[], Verdict]) -> Verdict:
-        self.replay.timeout_seconds = max(self.deadline - time.monotonic(), 0.0)
-        try:
-            verdict = answer()
-        except Unreplayable:
-            self._check_budget()
-            raise
-        self._check_budget()
-        return verdict
-
-    def _check_budget(self) -> None:
-        if time.monotonic() >= self.deadline:
-            raise BudgetUsedUp

@@ -16,7 +16,13 @@ import sys
 import gdb
 
 sys.path.append(os.path.dirname(__file__))
-from agent_symbols import TYPES, backtrace, describe, describe_frames, describe_layouts
+from agent_symbols import (
+    TYPES,
+    backtrace,
+    describe,
+    describe_frames,
+    describe_layouts,
+)
 
 # Stopped at, to see where: all others go straight to the program.
 CRASHES = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS"}

@@ -48,7 +48,7 @@ class TypeTable:
         return (kind.code, str(kind))
 
     def number(self, kind):
-        name = str(kind)
+        name = str(kind.unqualified())  # not as it is where it is met first
         kind = complete(basic(kind))
         text = repr(self.key(kind)).encode("utf-8", "surrogateescape")
         key = hashlib.blake2b(text, digest_size=KEY_BYTES).hexdigest()
@@ -64,7 +64,7 @@ class TypeTable:
         if kind.code in RECORDS:
             row["kind"] = RECORDS[kind.code]
             row["fields"] = [
-                [f.name or "", f.bitpos, f.bitsize, self.number(f.type)]
+                ["" if f.is_base_class else f.name or "", f.bitpos, f.bitsize, self.number(f.type)]
                 for f in kind.fields()
                 if hasattr(f, "bitpos")  # static members have none
             ]
@@ -115,12 +115,9 @@ def describe(request):
     each of them has code, and from its addresses the way leads up.
     """
     lines = line_table(request["foreign"])
-    functions, statics, seen = {}, {}, set()
+    functions, signatures, statics, seen = {}, {}, {}, set()
     for address, _, _ in lines:
-        chain = [gdb.block_for_pc(address)]
-        while chain[-1] is not None:
-            chain.append(chain[-1].superblock)
-        chain.pop()
+        chain = around(gdb.block_for_pc(address))
         function = holding_function(chain)
         if function is not None and function.start not in functions:
             symbol = function.function
@@ -128,6 +125,7 @@ def describe(request):
             entry = int(symbol.value().address)
             name = remove_parameters(symbol.name)
             functions[function.start] = [name, entry, function.end, symbol.symtab.fullname(), symbol.line]
+            signatures[entry] = describe_signature(function)
         for depth, block in enumerate(chain):
             key = (block.start, block.end, block.is_static, block.is_global)
             if key not in seen:
@@ -138,7 +136,25 @@ def describe(request):
         symbols = [gdb.lookup_global_symbol(name), *gdb.lookup_static_symbols(name)]
         add_statics([symbol for symbol in symbols if symbol is not None], None, statics)
     answer = {"functions": list(functions.values()), "lines": lines, "globals": list(statics.values())}
-    return dict(answer, types=TYPES.rows)
+    return dict(answer, signatures=list(signatures.items()), types=TYPES.rows)
+
+
+def describe_signature(function):
+    """Names and types of a function's parameters, and the type it returns; None where gdb cannot tell them."""
+    try:
+        parameters = [[symbol.name, TYPES.number(symbol.type)] for symbol in function if symbol.is_argument]
+        return [parameters, TYPES.number(function.function.type.target())]
+    except gdb.error:
+        return None
+
+
+def around(block):
+    """A block and all around it."""
+    chain = []
+    while block is not None:
+        chain.append(block)
+        block = block.superblock
+    return chain
 
 
 def holding_function(chain):

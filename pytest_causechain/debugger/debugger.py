@@ -12,7 +12,14 @@ from typing import Any
 from pytest_causechain.debugger.descriptions import DescriptionStore
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, locate_gdb
 from pytest_causechain.debugger.layouts import FrameLayouts
-from pytest_causechain.debugger.program import ProgramMap, ask_description, is_relocated, make_program
+from pytest_causechain.debugger.program import (
+    ProgramMap,
+    Signature,
+    ask_description,
+    is_relocated,
+    make_program,
+    make_signatures,
+)
 from pytest_causechain.model.load_map import module_address
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.closing import Closing
@@ -46,6 +53,10 @@ class Debugger(Closing):
         """At the addresses that hold for all runs, before there is one."""
         places = [[path, module_address(number)] for number, path in enumerate(libraries, 1)]
         return ask_description(self._start([], places)) | {"layouts": []}
+
+    @property
+    def signatures(self) -> dict[int, Signature]:
+        return make_signatures(self._description)
 
     @property
     def gdb(self) -> Gdb:

@@ -48,6 +48,14 @@ class Function(NamedTuple):
     statements: tuple[Statement, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Names and types of a function's parameters, and the type it returns."""
+
+    parameters: tuple[tuple[str, int], ...]
+    returns: int
+
+
 @dataclass(frozen=True)
 class ProgramMap:
     """`libraries` are the paths of those that count as the program's own code. Addresses are as LoadMap has them."""
@@ -164,3 +172,12 @@ def make_function(row: tuple[str, int, int, str, int], statements: list[Statemen
     if not own:
         return None
     return Function(name, start, end, file, line, own[0].address, own)
+
+
+def make_signatures(description: dict[str, Any]) -> dict[int, Signature]:
+    """By the addresses of the functions."""
+    return {
+        address: Signature(tuple((name, kind) for name, kind in signature[0]), signature[1])
+        for address, signature in description["signatures"]
+        if signature is not None
+    }

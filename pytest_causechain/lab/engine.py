@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_causechain.debugger.gdb import GdbFailure
 from pytest_causechain.lab.gdb_lab import GdbLab
-from pytest_causechain.lab.ptrace_lab import PtraceLab, is_suitable
+from pytest_causechain.lab.intervening_lab import InterveningLab
+from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.linux import adopt_orphans
 from pytest_causechain.process.remains import end_orphans
@@ -35,6 +37,8 @@ class Open:
     kind: str | None = None
     libraries: tuple[str, ...] = ()
     cache: Path | None = None
+    others: tuple[Command, ...] = ()
+    repair: Intervention | Patch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Answer:
 
 
 def serve(connection: Connection[Any, Any]) -> int:
-    lab: GdbLab | PtraceLab | None = None
+    lab: GdbLab | InterveningLab | None = None
     types_told = 0
     adopt_orphans()
     try:
@@ -93,15 +97,16 @@ def serve(connection: Connection[Any, Any]) -> int:
     return 0
 
 
-def open_lab(message: Open) -> GdbLab | PtraceLab:
+def open_lab(message: Open) -> GdbLab | InterveningLab:
     """The fastest lab that can deal with this program here."""
     pair = (message.passing, message.failing, message.deadline)
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
         return GdbLab(*pair, message.libraries, message.cache)
-    return PtraceLab(*pair, message.kind != "rerun", message.libraries, message.cache)
+    shared = (message.kind != "rerun", message.libraries, message.cache)
+    return InterveningLab(*pair, *shared, message.others, message.repair)
 
 
-def carry_out(lab: GdbLab | PtraceLab, call: Call) -> Any:
+def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
     if call.name == "run_seconds":
         (lab.run_seconds,) = call.arguments
         return None
@@ -110,4 +115,22 @@ def carry_out(lab: GdbLab | PtraceLab, call: Call) -> Any:
         # All types with each visit would be most of the message.
         return None if visit is None else replace(visit, types=[])
     calls: dict[str, Callable[..., Any]] = {"experiments": lab.experiments, "trace": lab.trace}
+    if call.name not in calls:
+        return intervene(lab, call)
+    return calls[call.name](*call.arguments)
+
+
+def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
+    """What only a lab that copies or re-runs the program itself can do."""
+    if not isinstance(lab, InterveningLab):
+        raise Refusal("repairs are not looked for in a program that only gdb can run: see `lab` in chain.json.")
+    calls: dict[str, Callable[..., Any]] = {
+        "signatures": lab.signatures,
+        "effects": lab.effects,
+        "cover": lab.cover,
+        "count": lab.count,
+        "values": lab.values,
+        "sights": lab.sights,
+        "interventions": lab.interventions,
+    }
     return calls[call.name](*call.arguments)

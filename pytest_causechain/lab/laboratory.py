@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, overload
+from typing import NamedTuple, overload
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
@@ -17,7 +17,15 @@ from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.closing import Closing
 
-Side = Literal["passing", "failing"]
+# "passing" or "failing"; a lab may know of further runs by other names.
+Side = str
+
+
+def name_other(number: int) -> Side:
+    """Of the further runs."""
+    return f"other {number}"
+
+
 # For one run, until the original ones have been timed.
 FIRST_RUN_SECONDS = 20.0
 
@@ -92,6 +100,8 @@ class Lab(Closing):
     width: int
     run_seconds: float
     notes: tuple[str, ...] = ()
+    # Whether calls are on the stack where the runs begin.
+    begins_inside: bool = False
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
         """Run to the stops, apply the transfer, resume, observe."""

@@ -11,7 +11,7 @@ import struct
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -30,21 +30,24 @@ from pytest_causechain.debugger.visit import (
     make_registers,
     merge_register,
 )
+from pytest_causechain.lab.flights import Flight, Job, land_first
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.alteration import alter
 from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
-from pytest_causechain.process.limits import limit_memory
+from pytest_causechain.process.limits import limit_memory, limit_output
 from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
 from pytest_causechain.process.maps import Mapping, argument_start, read_mappings, read_position, skip_unused_stack
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
 from pytest_causechain.process.threads import ProcessGone
-from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, Tracee, wait_for_any
+from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, Tracee
 from pytest_causechain.process.tracer import Tracer, Watched
 
 # Each is a stopped process; a search returns to the last few moments again and again.
@@ -113,14 +116,17 @@ class PtraceLab(Lab):
     # What a Lab does
 
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
+        return self._fly(side, [Job(stops, transfer) for transfer in transfers])
+
+    def _fly(self, side: Side, jobs: Sequence[Job]) -> list[Observation]:
         """As many at a time as there are processors."""
         seen: dict[int, Observation] = {}
-        waiting = deque(enumerate(transfers))
-        flights: list[_Flight] = []
+        waiting = deque(enumerate(jobs))
+        flights: list[Flight] = []
         try:
             while waiting or flights:
                 if waiting and len(flights) < self.width:
-                    flights.append(self._take_off(side, stops, *waiting.popleft()))
+                    flights.append(self._take_off(side, *waiting.popleft()))
                 else:
                     flight, end = land_first(flights)
                     flights.remove(flight)
@@ -128,7 +134,7 @@ class PtraceLab(Lab):
         finally:
             for flight in flights:
                 flight.subject.kill()
-        return [seen[number] for number in range(len(transfers))]
+        return [seen[number] for number in range(len(jobs))]
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
@@ -173,13 +179,14 @@ class PtraceLab(Lab):
         return root.copy() if root is not None else self._launch(side, deadline)
 
     def _launch(self, side: Side, deadline: float) -> Subject:
+        """The program where its runs begin."""
         return launch(self._commands[side], self.program.relocated, deadline, self.program.libraries)
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:
         command = self._commands[side]
         subject = self._launch(side, deadline)
         try:
-            return Template(subject, is_root=True)
+            return Template(subject, is_root=not self.begins_inside)
         except CannotCopy:
             subject.kill()
         except BaseException:
@@ -189,9 +196,10 @@ class PtraceLab(Lab):
             raise addresses_vary(command.program.path)
         return None
 
-    def _reach(self, side: Side, stops: Sequence[Stop], deadline: float) -> Subject:
-        """A run that stands at the stops: a copy of one that does, where that is possible."""
-        template = self._template(side, tuple(stops), deadline) if stops and self.name == "fork" else None
+    def _reach(self, side: Side, stops: Sequence[Stop], deadline: float, keep: bool = True) -> Subject:
+        """A run that stands at the stops: a copy of one that does, where that is possible. `keep` that one: there
+        will be more copies."""
+        template = self._template(side, tuple(stops), deadline) if stops and keep and self.name == "fork" else None
         if template is not None:
             return template.copy()
         subject = self._start(side, deadline)
@@ -232,34 +240,39 @@ class PtraceLab(Lab):
             self._templates.popitem(last=False)[1].close()
         return self._templates[key]
 
-    def _take_off(self, side: Side, stops: Sequence[Stop], number: int, transfer: Transfer) -> _Flight:
+    def _take_off(self, side: Side, number: int, job: Job) -> Flight:
         deadline = self._begin()
+        if job.limits is not None:
+            deadline = min(deadline, time.monotonic() + job.limits.seconds)
         try:
-            subject = self._reach(side, stops, deadline)
+            subject = self._reach(side, job.stops, deadline, job.is_one_of_many)
         except NotReached:
-            stops, transfer = (), NOTHING
+            job = replace(job, stops=(), alteration=NOTHING)
             subject = self._start(side, deadline)
         try:
-            self._apply(subject, transfer)
+            self._apply(subject, job.alteration)
             limit_memory(subject.pid)
-            return _Flight(number, stops, transfer, subject, deadline, Finish(subject))
+            if job.limits is not None:
+                limit_output(subject.pid, job.limits.output_bytes)
+            return Flight(number, job, subject, deadline, Finish(subject))
         except ProcessGone:
-            return _Flight(number, stops, transfer, subject, deadline, None)
+            return Flight(number, job, subject, deadline, None)
         except BaseException:
             subject.kill()
             raise
 
-    def _observe(self, side: Side, flight: _Flight, end: End) -> Observation:
+    def _observe(self, side: Side, flight: Flight, end: End) -> Observation:
         with ending(flight.subject) as subject:
             backtrace: tuple[Frame, ...] = ()
             if flight.finish is not None and (end.kind, end.code) == ("timeout", signal.SIGKILL):
                 if time.monotonic() >= self.deadline:
                     raise BudgetUsedUp  # it might have ended, given more time
-                backtrace = self._see(subject)
+                if flight.job.limits is None:
+                    backtrace = self._see(subject)
             else:
                 await_writers(subject.pid, [OUTPUT_LINK], flight.deadline)
             observation = Observation(end.kind, end.code, *subject.outputs(), backtrace)
-        if end.kind != "signal":
+        if end.kind != "signal" or flight.job.limits is not None:
             return observation
         if (side, end.frames) not in self._backtraces:  # once for each place to crash at
             self._backtraces[side, end.frames] = self._see_crash(side, flight, end.frames)
@@ -302,7 +315,15 @@ class PtraceLab(Lab):
 
     # Altering and looking
 
-    def _apply(self, subject: Subject, transfer: Transfer) -> None:
+    def _apply(self, subject: Subject, alteration: Transfer | Intervention | Patch) -> None:
+        if isinstance(alteration, Patch):
+            subject.write(subject.landmarks.load_map.to_run(alteration.address), alteration.code)
+        elif isinstance(alteration, Intervention):
+            alter(subject, alteration)
+        else:
+            self._transfer(subject, alteration)
+
+    def _transfer(self, subject: Subject, transfer: Transfer) -> None:
         blocks = []
         for allocation in transfer.allocations:
             block = subject.call(subject.landmarks.symbols["malloc"], [allocation.size])
@@ -409,7 +430,7 @@ class PtraceLab(Lab):
         libraries = self.program.place_libraries(process.landmarks.load_map)
         return gdb.ask({"job": "look", "pid": process.pid, "thread": process.thread, "libraries": libraries, **request})
 
-    def _see_crash(self, side: Side, flight: _Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
+    def _see_crash(self, side: Side, flight: Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
         """The same run again, for gdb to see where it got its last signal."""
         deadline = self._begin()
         seen: tuple[Frame, ...] = ()
@@ -420,8 +441,8 @@ class PtraceLab(Lab):
                 seen = self._see(process)
                 raise _Seen
 
-        with contextlib.suppress(_Seen), ending(self._reach(side, flight.stops, deadline)) as subject:
-            self._apply(subject, flight.transfer)
+        with contextlib.suppress(_Seen), ending(self._reach(side, flight.job.stops, deadline)) as subject:
+            self._apply(subject, flight.job.alteration)
             subject.finish(deadline, look)
         return seen
 
@@ -433,32 +454,6 @@ class PtraceLab(Lab):
             self._debugger.gdb.command("-causechain-sync")  # a dead gdb is another matter
             return ()
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Flight:
-    """An experiment that is on its way; without `finish` the program was gone before it could be resumed."""
-
-    number: int
-    stops: Sequence[Stop]
-    transfer: Transfer
-    subject: Subject
-    deadline: float
-    finish: Finish | None
-
-
-def land_first(flights: Sequence[_Flight]) -> tuple[_Flight, End]:
-    for flight in flights:
-        if flight.finish is None:
-            return flight, End("timeout", signal.SIGKILL)
-    by_pid = {flight.subject.pid: flight for flight in flights}
-    soonest = min(flights, key=lambda flight: flight.deadline)
-    while True:
-        found = wait_for_any([flight.subject for flight in flights], soonest.deadline)
-        flight, status = (by_pid[found[0].pid], found[1]) if found is not None else (soonest, None)
-        assert flight.finish is not None
-        if (end := flight.finish.take(status)) is not None:
-            return flight, end
 
 
 @contextlib.contextmanager

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.program import ProgramMap, Signature
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.engine import Answer, Call, Open
+from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
+from pytest_causechain.process.effects import Effect
+from pytest_causechain.process.variants import Variant
 
 # Beyond the user's time limit: for what has begun to come to its end.
 GRACE_SECONDS = 10.0
@@ -29,7 +33,8 @@ class _Trouble(Exception):
 
 
 class RemoteLab(Lab):
-    """`kind` forces a lab: "fork", "rerun" or "gdb". `libraries` and `cache` are as in Open."""
+    """`kind` forces a lab: "fork", "rerun" or "gdb". `libraries` and `cache` are as in Open. `others` are further runs,
+    known by `name_other`. With a `repair` the passing run is the twin of the failing one."""
 
     def __init__(
         self,
@@ -39,10 +44,13 @@ class RemoteLab(Lab):
         kind: str | None = None,
         libraries: tuple[str, ...] = (),
         cache: Path | None = None,
+        others: Sequence[Command] = (),
+        repair: Intervention | Patch | None = None,
     ) -> None:
         self.deadline = deadline
         self.name = kind or ""
-        self._opening = Open(passing, failing, deadline, kind, libraries, cache)
+        self.begins_inside = isinstance(repair, Intervention)
+        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair)
         self._run_seconds = FIRST_RUN_SECONDS
         self._companion: Companion | None = None
         self.program: ProgramMap
@@ -89,6 +97,38 @@ class RemoteLab(Lab):
     ) -> Trace:
         trace: Trace = self._call(Call("trace", (side, tuple(stops), tuple(addresses), until, limit)))
         return trace
+
+    # Interventions; a Refusal in a lab that cannot make them.
+
+    def signatures(self) -> dict[int, Signature]:
+        signatures: dict[int, Signature] = self._call(Call("signatures"))
+        return signatures
+
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant]]:
+        effects: tuple[list[Effect], list[Variant]] = self._call(Call("effects", (tuple(functions),)))
+        return effects
+
+    def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
+        covered: frozenset[int] = self._call(Call("cover", (side, tuple(addresses))))
+        return covered
+
+    def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
+        counts: dict[int, int] = self._call(Call("count", (tuple(addresses), most)))
+        return counts
+
+    def values(self, side: Side, effects: Sequence[Effect], most: int) -> SeenValues:
+        values: SeenValues = self._call(Call("values", (side, tuple(effects), most)))
+        return values
+
+    def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
+        sights: list[Sighting | None] = self._call(Call("sights", (side, tuple(spots))))
+        return sights
+
+    def interventions(
+        self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
+    ) -> list[Observation]:
+        observed: list[Observation] = self._call(Call("interventions", (side, tuple(interventions), limits)))
+        return observed
 
     def _call(self, message: Open | Call) -> Any:
         """A lost engine is replaced once, since that may be an accident; a second loss at the same work is not."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pytest_causechain.model.command import Program
+from pytest_causechain.model.intervention import Kind
 from pytest_causechain.model.observation import Frame
 
 
@@ -136,6 +137,24 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """One intervention after which the failing test passes. `visit` counts the executions of this place; 0: at each
+    of them. `callee` is the function that an argument is passed to. `stops` and `commands` repeat it in gdb."""
+
+    kind: Kind
+    file: str
+    line: int
+    function: str
+    visit: int
+    variable: str | None
+    was: str
+    with_: str
+    callee: str | None = None
+    stops: tuple[Breakpoint, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """How the failing run ended, in words."""
 
@@ -146,8 +165,23 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
+    """The passing run of a chain; a twin is the failing run with this `repair`."""
+
     kind: Literal["neighbour", "twin"]
     test: str
+    repair: Repair | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The chain against another peer; `reason` tells why there is none, or no whole one."""
+
+    peer: Peer
+    passing: Party | None = None
+    oracle: Rule | None = None
+    chain: tuple[Link, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +199,8 @@ class Seconds:
     capture: float = 0.0
     experiments: float = 0.0
     total: float = 0.0
+    # For the search for repairs.
+    repairs: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +212,8 @@ class Statistics:
     seconds: Seconds = Seconds()
     workers: int = 1
     lab: str = ""
+    # Runs with one thing done otherwise, in search of repairs.
+    interventions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +230,8 @@ class Chain:
     chain: tuple[Link, ...] = ()
     transitions: tuple[Transition, ...] = ()
     peer: Peer | None = None
-    alternatives: tuple[str, ...] = ()
-    repairs: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    repairs: tuple[Repair, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     failure: Failure | None = None
     statistics: Statistics = field(default_factory=Statistics)

@@ -44,7 +44,8 @@ class Moment:
 
     @property
     def is_entry(self) -> bool:
-        return self.step == 0
+        """A call; the moment where runs begin in the middle has no stops and is none."""
+        return self.step == 0 and bool(self.failing)
 
     @property
     def time(self) -> tuple[int, int]:

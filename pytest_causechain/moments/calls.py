@@ -7,32 +7,36 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_causechain.lab.laboratory import Events, Lab, Side
+from pytest_causechain.lab.laboratory import Event, Events, Lab, Side
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.moments.tree import Token, Tree, build_tree
 
 # Looks at the stack, each a visit. Beyond, the tree of calls that libraries make becomes a guess.
 LOOKS_LIMIT = 20
+# Of a call of which nothing more is known than that it is on the stack.
+OUTERMOST, FOREIGN_SITE = 1 << 63, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """What a run executed behind the call numbered `first`; `entries` are the indices of the calls after it.
 
-    `complete`: up to the wanted call, or to the end of the run."""
+    `complete`: up to the wanted call, or to the end of the run. `is_opening`: the run begins in that call."""
 
     first: int
     events: Events
     entries: list[int]
     complete: bool
+    is_opening: bool = False
 
     def covers(self, event: int) -> bool:
         return self.first <= event <= self.first + len(self.entries)
 
     def index(self, event: int, step: int) -> int:
-        """Of the statement that a moment stands before; that of a call begins its body."""
+        """Of the statement that a moment stands before; that of a call begins its body. Where a run begins is before
+        all that it executes."""
         entry = -1 if event == self.first else self.entries[event - self.first - 1]
-        return entry + max(1, step)
+        return entry + (step if self.is_opening and event == self.first else max(1, step))
 
     def time(self, index: int) -> tuple[int, int]:
         """The call that came last before an event, and the events since then."""
@@ -46,17 +50,20 @@ class Section:
 
 
 class Calls:
-    """The calls of one run: their events, the tree, and where each function is called for the n-th time."""
+    """The calls of one run: their events, the tree, and where each function is called for the n-th time.
+
+    A run that begins inside of calls opens with these as events, which need no stops."""
 
     def __init__(self, lab: Lab, side: Side) -> None:
         self._lab, self._side = lab, side
+        self.opening = find_opening(lab, side) if lab.begins_inside else []
         addresses = [function.address for function in lab.program.functions]
         trace = lab.trace(side, (), addresses, limit=lab.recordable)
         self.complete = trace.complete
         self.is_cut = len(trace) >= lab.recordable
-        self.events = trace.events
+        self.events = prepend(self.opening, trace.events)
         self._visits: dict[int, list[int]] = defaultdict(list)
-        for number, address in enumerate(self.events.addresses):
+        for number, address in enumerate(trace.events.addresses, len(self.opening)):
             self._visits[address].append(number)
         self._looks: dict[object, int | None] = {}
         self.tree = build_tree(self.events, lab.program, (), self.count_callers)
@@ -66,6 +73,13 @@ class Calls:
         address = self.events.addresses[event]
         numbers = self._visits[address]
         return Stop(address, bisect_right(numbers, event) - bisect_right(numbers, after))
+
+    def stops(self, event: int) -> tuple[Stop, ...]:
+        """Those that reach an event from the start."""
+        return () if self.is_opening(event) else (self.stop(event),)
+
+    def is_opening(self, event: int) -> bool:
+        return event < len(self.opening)
 
     def functions(self, event: int) -> list[int]:
         """On the stack behind a call, outermost first."""
@@ -82,13 +96,13 @@ class Calls:
         until = self.stop(last, first) if last is not None else None
         if until is not None and until.address not in involved:
             addresses.append(until.address)
-        trace = self._lab.trace(self._side, (self.stop(first),), addresses, until, self._lab.recordable)
+        trace = self._lab.trace(self._side, self.stops(first), addresses, until, self._lab.recordable)
         entries = [index for index, back in enumerate(trace.events.returns) if back]
         events, complete = trace.events, trace.complete
         known = len(self.events) - 1 - first
         if len(entries) > known:  # the calls were recorded up to a limit
             events, entries, complete = events[: entries[known]], entries[:known], False
-        return Section(first, events, entries, complete)
+        return Section(first, events, entries, complete, self.is_opening(first))
 
     def section_tree(self, section: Section) -> Tree:
         """Opened by the calls that were on the stack before."""
@@ -102,6 +116,8 @@ class Calls:
 
     def count_callers(self, event: int, stack: Sequence[Token]) -> int | None:
         """How many of these calls enclose one that foreign code made; asked once for calls in equal circumstances."""
+        if self.is_opening(event):
+            return len(stack)
         circumstances = (self.events[event].address, self.events[event].return_address, tuple(stack))
         if circumstances not in self._looks and len(self._looks) < LOOKS_LIMIT:
             self._looks[circumstances] = self._look_at_stack(event, stack)
@@ -117,3 +133,24 @@ class Calls:
         callers = [program.function_at(frame.pc - 1) for frame in visit.frames[:0:-1]]
         seen = [function.address for function in callers if function is not None]
         return len(seen) if seen == [function for function, _ in stack[: len(seen)]] else None
+
+
+def find_opening(lab: Lab, side: Side) -> list[Event]:
+    """The calls on the stack where a run begins, outermost first."""
+    visit = lab.visit(side, ())
+    frames = [] if visit is None else list(visit.frames)
+    opening = []
+    for frame, caller in reversed(list(zip(frames, [*frames[1:], None], strict=True))):
+        function = lab.program.function_at(frame.pc - (frame is not frames[0]))
+        if function is not None:
+            # The stack pointer of a call is where its return address lies; nothing tells that of the outermost.
+            sp, call_site = (caller.sp - 8, caller.pc) if caller is not None else (OUTERMOST, FOREIGN_SITE)
+            opening.append(Event(function.address, sp, call_site))
+    return opening
+
+
+def prepend(opening: Sequence[Event], events: Events) -> Events:
+    if not opening:
+        return events
+    addresses, sps, returns = (list(column) for column in zip(*opening, strict=True))
+    return Events([*addresses, *events.addresses], [*sps, *events.sps], [*returns, *events.returns])

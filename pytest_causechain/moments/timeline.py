@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pytest_causechain.lab.laboratory import Events, Lab
-from pytest_causechain.model.moment import Moment, Stop
+from pytest_causechain.model.moment import Moment, Position, Stop
 from pytest_causechain.moments.alignment import Common, align_trees
 from pytest_causechain.moments.calls import Calls, Section
 from pytest_causechain.moments.tree import Tree
@@ -34,11 +34,16 @@ class Window:
 
     def statements(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Those that the runs have in common, of the failing run's events from one to another, as numbers in the
-        trees. Without the first one of each call: the call itself is that moment."""
+        trees. Without the first one of each call: the call itself is that moment, unless the run begins in it."""
         tree, common = self.failing_tree, self.common
         numbers = range(common.first_from(begin + tree.above), common.first_from(end + tree.above))
         pairs = (common[n] for n in numbers)
-        return [pair for pair in pairs if not tree.tokens[pair[1]][1] and tree.parents[pair[1]] != pair[1] - 1]
+        begun = tree.above if self.failing.is_opening else -1
+        return [
+            (ours, theirs)
+            for ours, theirs in pairs
+            if not tree.tokens[theirs][1] and (theirs == begun or tree.parents[theirs] != theirs - 1)
+        ]
 
 
 class Timeline:
@@ -50,13 +55,15 @@ class Timeline:
         # By the indices of the common calls at their ends.
         self._windows: dict[tuple[int, int], Window] = {}
         self._common = align_trees(self._passing.tree, self._failing.tree)
+        # The index of the first common call that is a moment: of those that both runs begin in, the innermost.
+        self._first = max(0, len(self._failing.opening) - 1)
         self.complete = self._passing.complete and self._failing.complete
         # Whether there were more calls than can be recorded, rather than a run without end.
         self.is_cut = self._passing.is_cut or self._failing.is_cut
 
     def calls(self, earlier: Moment | None = None, later: Moment | None = None) -> tuple[Moment, ...]:
         """Common calls, spread over the time between two moments, or over the whole run."""
-        first = self._common.first_from(earlier.event + 1) if earlier is not None else 0
+        first = self._common.first_from(earlier.event + 1) if earlier is not None else self._first
         return self._spread_calls(first, self._call_from(later))
 
     def statements(self, earlier: Moment, later: Moment | None = None) -> tuple[Moment, ...]:
@@ -80,6 +87,8 @@ class Timeline:
     def _call(self, ours: int, theirs: int) -> Moment:
         program = self._lab.program
         function = self._failing.events.addresses[theirs]
+        if self._failing.is_opening(theirs):
+            return self._beginning(theirs)
         body = Stop(program.function_at(function).body, 1)  # type: ignore[union-attr]
         stop = self._failing.stop(theirs)
         return Moment(
@@ -93,6 +102,14 @@ class Timeline:
             passing=(self._passing.stop(ours), body),
             failing=(stop, body),
         )
+
+    def _beginning(self, call: int) -> Moment:
+        """Where both runs begin inside of a call."""
+        visit = self._lab.visit("failing", ())
+        position = self._lab.program.position(self._failing.events.addresses[call])
+        if visit is not None and visit.frames[0].file is not None:
+            position = Position(position.function, visit.frames[0].file, visit.frames[0].line)
+        return Moment(position, self._backtrace(self._failing.tree, call), call, 0, call, 0, 1, (), ())
 
     def _backtrace(self, tree: Tree, call: int) -> tuple[str, ...]:
         return tuple(self._lab.program.position(tree.tokens[i][0]).function for i in reversed(tree.path(call)))
@@ -111,8 +128,8 @@ class Timeline:
             passing_event=passing[0],
             passing_step=passing[1],
             visit=visit,
-            passing=(self._passing.stop(passing[0]), Stop(address, window.passing.visit(here))),
-            failing=(self._failing.stop(failing[0]), Stop(address, visit)),
+            passing=(*self._passing.stops(passing[0]), Stop(address, window.passing.visit(here))),
+            failing=(*self._failing.stops(failing[0]), Stop(address, visit)),
         )
 
     def _window(self, first: int, last: int) -> Window:
@@ -132,11 +149,11 @@ class Timeline:
             for window in self._windows.values()
             for _, theirs in window.statements(0, len(window.failing.events))
         }
-        return len(self._common) + len(statements)
+        return len(self._common) - self._first + len(statements)
 
     def called_at(self, moment: Moment) -> str | None:
         """The function that the failing run's statement at this moment calls first, where that was traced."""
-        if moment.is_entry:
+        if moment.step == 0:
             return None
         for window in self._windows.values():
             section = window.failing
@@ -155,11 +172,11 @@ class Timeline:
     def route(self, earlier: Moment, later: Moment) -> tuple[Stop, ...] | None:
         """The stops that lead from one moment to a later one as the failing run goes; None when unknown."""
         if later.event != earlier.event:
-            return (self._failing.stop(later.event, earlier.event), later.failing[1])
+            return (self._failing.stop(later.event, earlier.event), later.failing[-1])
         for window in self._windows.values():
             section = window.failing
             if section.covers(later.event) and section.index(*later.time) < len(section.events):
-                address = later.failing[1].address
+                address = later.failing[-1].address
                 between = section.events.addresses[section.index(*earlier.time) + 1 : section.index(*later.time) + 1]
                 return (Stop(address, between.count(address)),)
         return None
@@ -185,7 +202,7 @@ def executed_part(section: Section, begin: tuple[int, int], end: tuple[int, int]
     if not section.covers(begin[0]) or not (section.complete if end is None else section.covers(end[0])):
         return None
     last = len(section.events) if end is None else section.index(*end)
-    return section.events[section.index(*begin) : last] if last <= len(section.events) else None
+    return section.events[max(0, section.index(*begin)) : last] if last <= len(section.events) else None
 
 
 def evenly(items: Sequence[T]) -> Sequence[T]:

@@ -31,6 +31,10 @@ def limit_memory(pid: int) -> None:
     _lower(pid, resource.RLIMIT_DATA, writable + MEMORY_BYTES)
 
 
+def limit_output(pid: int, count: int) -> None:
+    _lower(pid, resource.RLIMIT_FSIZE, count)
+
+
 def _lower(pid: int, kind: int, value: int) -> None:
     with contextlib.suppress(OSError, ValueError):
         hard = resource.prlimit(pid, kind)[1]

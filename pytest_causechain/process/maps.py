@@ -159,7 +159,7 @@ def waiting_call(thread: int) -> int | None:
 
 def read_state(thread: int) -> str:
     try:
-        return Path(f"/proc/{thread}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()[0]
+        return _read_status(thread)[0]
     except OSError:
         return "X"
 
@@ -187,10 +187,31 @@ def read_position(pid: int, descriptor: int) -> int | None:
         return None
 
 
+def cpu_seconds(pid: int) -> float:
+    """Spent by a process that has one thread."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
 def argument_start(pid: int) -> int:
     """Where the kernel put the text of the program's arguments."""
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()
-    return int(fields[45])
+    return int(_read_status(pid)[45])
+
+
+def heap_start(pid: int) -> int:
+    return int(_read_status(pid)[44])
+
+
+def stack_start(pid: int) -> int:
+    """What the stack pointer was at first."""
+    return int(_read_status(pid)[25])
+
+
+def _read_status(thread: int) -> list[str]:
+    """Of /proc/PID/stat, what stands behind the name."""
+    return Path(f"/proc/{thread}/stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()
 
 
 def entry_point(pid: int) -> int:

@@ -11,15 +11,17 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Link, Party
+from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Link, Party, Repair
 from pytest_causechain.report.wording import (
     NAME_LIMIT,
     count_of,
     describe_causes,
+    describe_repair,
     name_test,
     printable,
     shorten,
     shorten_pair,
+    twin_repair,
 )
 
 SETTINGS = (
@@ -41,8 +43,12 @@ def render_gdb_script(chain: Chain, link: Link, *, stdin_path: str | None = None
         lines += ["", *_comment(f"This link cannot be replayed by a script: {obstacle}"), _echo(obstacle)]
     elif chain.program is not None and chain.passing is not None:
         lines += ["", *SETTINGS, *_start_program(chain.program.path, chain.passing, stdin_path)]
-        if libraries := [stop.library for stop in link.moment.stops if stop.library]:
+        repair = twin_repair(chain)
+        stops = (*(repair.stops if repair is not None else ()), *link.moment.stops)
+        if libraries := [stop.library for stop in stops if stop.library]:
             lines += ["", *_load_libraries(libraries)]
+        if repair is not None:
+            lines += ["", *_repair(repair)]
         for stop in link.moment.stops:
             lines += ["", *_go_to(stop)]
         for cause in link.causes:
@@ -58,8 +64,11 @@ def _introduce(chain: Chain, link: Link) -> Iterator[str]:
     if chain.passing is not None:
         yield "#"
         moment, neighbour = link.moment, name_test(chain.passing.test, beside=chain.test)
+        run = f"the passing run, that of {neighbour}"
+        if (repair := twin_repair(chain)) is not None:
+            run = f"the failing run, which passes {describe_repair(repair)}, makes this repair"
         yield from _comment(
-            f"It starts the passing run, that of {neighbour}, goes to the moment of the link, "
+            f"It starts {run}, goes to the moment of the link, "
             f"in {moment.function} ({moment.file}:{moment.line}), and makes what differs there as it was "
             f"in the failing run: {describe_causes(link.causes, 'was', first=True)}. Then it lets the program go on."
         )
@@ -72,6 +81,13 @@ def _introduce(chain: Chain, link: Link) -> Iterator[str]:
         )
     elif chain.failure is not None:
         yield from _comment(f"To be expected: the passing run now fails as the failing one did: {chain.failure.text}.")
+
+
+def _repair(repair: Repair) -> Iterator[str]:
+    for stop in repair.stops:
+        yield from _go_to(stop)
+    yield _echo(describe_repair(repair))
+    yield from repair.commands
 
 
 def _comment(text: str) -> list[str]:
@@ -88,12 +104,14 @@ def _find_obstacle(chain: Chain, link: Link, stdin_path: str | None) -> str | No
     """Why there can be no script for this link, or None when there can."""
     if chain.program is None or chain.passing is None:
         return "the passing run is not known."
-    if not link.moment.stops:
+    repair = twin_repair(chain)
+    if not link.moment.stops and (repair is None or not repair.stops):
         return "its moment has no place in the program's code to stop at; start both runs and compare."
     if chain.passing.stdin and stdin_path is None:
         return "there is no file with the passing run's input."
     names = [chain.program.path, chain.passing.cwd, stdin_path or ""]
-    names += [name for stop in link.moment.stops for name in (stop.file, stop.function, stop.library or "")]
+    stops = (*link.moment.stops, *(repair.stops if repair is not None else ()))
+    names += [name for stop in stops for name in (stop.file, stop.function, stop.library or "")]
     if any(c in name for name in names for c in "\n\r\0"):
         return "the name of a file or function contains a line break."
     if any(argument.endswith("\n") for argument in chain.passing.argv[1:]):

@@ -88,6 +88,9 @@ def _files(chain: Chain) -> Iterator[str]:
         yield transition.earliest.file
         yield from (file for file, _ in split_lines(transition.only_in_failing))
     yield from (suspect.file for suspect in chain.suspects)
+    yield from (repair.file for repair in chain.repairs)
+    if chain.peer is not None and chain.peer.repair is not None:
+        yield chain.peer.repair.file
     if chain.failure is not None:
         yield from (frame.file for frame in chain.failure.backtrace if frame.file is not None)
 

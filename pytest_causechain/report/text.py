@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.model.chain import Cause, Chain, Party, Place, Suspect, Tally, Transition
+from pytest_causechain.model.chain import Cause, Chain, Party, Place, Repair, Suspect, Transition
 from pytest_causechain.report.places import (
     Pointer,
     find_transition,
@@ -23,10 +23,12 @@ from pytest_causechain.report.wording import (
     describe_change,
     describe_command,
     describe_lines,
+    describe_repair,
     end_sentence,
     name_test,
     printable,
     shorten,
+    twin_repair,
 )
 
 # Below this the columns leave no room for the sentences.
@@ -38,6 +40,8 @@ FUNCTION_LIMIT = 18
 LINKS_SHOWN = 9
 # One over-long sentence must not push the others off the screen either.
 LINES_PER_SENTENCE = 4
+# The neighbour's chain is told in short where there is a twin's.
+ALTERNATIVE_LINES = 3
 # A reason ends with its remedy, which must not be lost behind long paths.
 REASON_LINES = 10
 INDENT = 9
@@ -70,23 +74,34 @@ def render_text(
     names = name_files(chain)
     suspect = min(chain.suspects, key=lambda one: one.rank, default=None)
     pointer = locate_suspect(chain, suspect) if suspect is not None else None
+    excerpt = (
+        []
+        if suspect is None
+        else _render_suspect(suspect, pointer, is_repaired(chain, suspect), names, read_source, root, width)
+    )
     paragraphs = [
-        [*_render_parties(chain, width), *_render_rule(chain, width)],
+        [*_render_repair(chain, names, width), *excerpt] if chain.repairs else [],
+        [*_render_parties(chain, names, width), *_render_rule(chain, width)],
         _render_links(chain, names, suspect, pointer, width),
-        [] if suspect is None else _render_suspect(suspect, pointer, names, read_source, root, width),
+        [] if chain.repairs else excerpt,
         [
             *_render_proof(chain, names, pointer, width),
+            *_render_alternatives(chain, width),
             *_render_end(chain, pointer, root, artefacts, width),
         ],
     ]
     return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
 
 
+def is_repaired(chain: Chain, suspect: Suspect) -> bool:
+    return [(repair.file, repair.line) for repair in chain.repairs[:1]] == [(suspect.file, suspect.line)]
+
+
 def choose_proof(chain: Chain, pointer: Pointer | None) -> int | None:
-    """The link whose proof is told: the first suspect's, else the first one behind the input."""
+    """The link whose proof is told: the first suspect's, else the first one behind the input, which a twin shares."""
     if pointer is not None:
         return pointer.index
-    return min(1, len(chain.chain) - 1) if chain.chain else None
+    return min(0 if twin_repair(chain) is not None else 1, len(chain.chain) - 1) if chain.chain else None
 
 
 def _reason(chain: Chain) -> str:
@@ -101,10 +116,39 @@ def _wrap(text: str, width: int, lines: int = LINES_PER_SENTENCE) -> list[str]:
     return [line.replace(KEPT_SPACE, " ") for line in wrapped]
 
 
+# The repairs
+
+
+def _render_repair(chain: Chain, names: Mapping[str, str], width: int) -> list[str]:
+    """What was done otherwise in the failing run, and that its test passes then: not whose fault it is."""
+    best = chain.repairs[0]
+    told = _keep_together(describe_repair(best))
+    lines = _wrap(f"W{told[1:]} at {_name_line(best, names)} the test passes.", width)
+    others = {(names[repair.file], repair.line) for repair in chain.repairs}
+    others.discard((names[best.file], best.line))
+    if others:
+        lines += _wrap(f"A single change at {describe_lines(others, conjunction='or')} does it as well.", width, 2)
+    return lines
+
+
+def _keep_together(text: str) -> str:
+    """An assignment stays on one line."""
+    return text.replace(" = ", f"{KEPT_SPACE}={KEPT_SPACE}")
+
+
 # The two runs
 
 
-def _render_parties(chain: Chain, width: int) -> Iterator[str]:
+def _tell_twin(chain: Chain, names: Mapping[str, str]) -> list[str]:
+    repair = twin_repair(chain)
+    if repair is None:
+        return []
+    if repair == chain.repairs[0]:
+        return ["its twin, the same run with this repair"]
+    return ["its twin", f"(the same run {describe_repair(repair)} at {_name_line(repair, names)})"]
+
+
+def _render_parties(chain: Chain, names: Mapping[str, str], width: int) -> Iterator[str]:
     parties = [(label, party) for label, party in (("fails", chain.failing), ("passes", chain.passing)) if party]
     commands = [shorten(describe_command(party), COMMAND_LIMIT) for _, party in parties]
     command_width = max(map(len, commands), default=0)
@@ -115,7 +159,7 @@ def _render_parties(chain: Chain, width: int) -> Iterator[str]:
         if label == "fails":
             yield line.rstrip()
             continue
-        chosen = _tell_choice(party, chain.test)
+        chosen = _tell_twin(chain, names) or _tell_choice(party, chain.test)
         if len(line) + 3 + len(chosen[0]) <= width:
             yield f"{line}   {chosen[0]}"
         else:
@@ -180,7 +224,7 @@ def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str, bef
     became = link.made_by is not None and index > 0
     known = {(cause.variable, cause.failing) for cause in before}
     news = [cause for cause in link.causes if (cause.variable, cause.failing) not in known]
-    told = describe_causes(news or link.causes, "became" if became else "was", first=index == 0)
+    told = describe_causes(news or link.causes, "became" if became else "was", first=index == 0, peer=_name_peer(chain))
     # Only what was seen to bring this about is given as its reason.
     led = "so" if link.follows else "then"
     called = printable(link.moment.function if link.moment.is_entry else link.moment.calls or "main")
@@ -192,6 +236,10 @@ def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str, bef
     transition = find_transition(chain, index)
     notes = [] if transition is None else _tell_gap(transition, names)
     return _Row(str(index + 1), _name_line(place, names), printable(place.function or ""), (told, *notes), mark)
+
+
+def _name_peer(chain: Chain) -> str:
+    return "twin" if twin_repair(chain) is not None else "passing run"
 
 
 def _tell_gap(transition: Transition, names: Mapping[str, str]) -> list[str]:
@@ -217,7 +265,7 @@ def _failure_row(chain: Chain, names: Mapping[str, str]) -> _Row:
     return _Row(number, "", "", (told,))
 
 
-def _name_line(place: Place | Transition | Suspect, names: Mapping[str, str]) -> str:
+def _name_line(place: Place | Transition | Suspect | Repair, names: Mapping[str, str]) -> str:
     return f"{names[place.file]}:{place.line}"
 
 
@@ -247,12 +295,16 @@ def _lay_out(rows: Sequence[_Row], width: int) -> list[str]:
 def _render_suspect(
     suspect: Suspect,
     pointer: Pointer | None,
+    is_repaired: bool,
     names: Mapping[str, str],
     read_source: ReadSource,
     root: Path | None,
     width: int,
 ) -> list[str]:
-    lines = [] if pointer else _wrap(f"Look first at {_name_line(suspect, names)}: {printable(suspect.why)}.", width, 2)
+    """`is_repaired`: why it is suspect has been said already."""
+    lines = []
+    if pointer is None and not is_repaired:
+        lines += _wrap(f"Look first at {_name_line(suspect, names)}: {printable(suspect.why)}.", width, 2)
     path = Path(suspect.file) if root is None else root / suspect.file
     excerpt = _read_excerpt(str(path), suspect.line, read_source, width)
     if not excerpt:
@@ -297,18 +349,31 @@ def _render_proof(chain: Chain, names: Mapping[str, str], pointer: Pointer | Non
     # What a statement made so is altered once that statement is done.
     preposition = "at" if link.made_by is None else "after"
     where = f"{preposition} {_name_line(locate_link(chain, index), names)}"
-    change, undone = (
-        describe_change(link.causes, side).replace(" = ", f"{KEPT_SPACE}={KEPT_SPACE}")
-        for side in ("failing", "passing")
-    )
+    change, undone = (_keep_together(describe_change(link.causes, side)) for side in ("failing", "passing"))
+    peer = _name_peer(chain)
     if link.confirmed == "context":
         others = count_of(max(link.differences - len(link.causes), 0), "other transferred difference")
-        proof = f"with {change} {where}, together with up to {others}, the passing run fails too."
+        proof = f"with {change} {where}, together with up to {others}, the {peer} fails too."
     elif link.confirmed == "passing":
-        proof = f"with only {change} {where} the passing run fails too."
+        proof = f"with only {change} {where} the {peer} fails too."
     else:
-        proof = f"with only {change} {where} the passing run fails too; with {undone} the failing run passes."
+        proof = f"with only {change} {where} the {peer} fails too; with {undone} the failing run passes."
     return _wrap(f"Proof: {proof}", width)
+
+
+def _render_alternatives(chain: Chain, width: int) -> Iterator[str]:
+    """The chains against other peers in one sentence each."""
+    for other in chain.alternatives:
+        if other.passing is None or not other.chain:
+            continue
+        name = name_test(other.passing.test, beside=chain.test)
+        command = shorten(describe_command(other.passing), COMMAND_LIMIT)
+        told = ""
+        for index, link in enumerate(other.chain):
+            # Only what was seen to bring this about is given as its reason.
+            led = "" if index == 0 else ", so " if link.follows else ", then "
+            told += led + describe_causes(link.causes, "was", first=False)
+        yield from _wrap(f"Beside {name} ({command}): {told}.", width, ALTERNATIVE_LINES)
 
 
 def _render_end(
@@ -316,9 +381,9 @@ def _render_end(
 ) -> Iterator[str]:
     if chain.status == "partial":
         yield from _wrap(f"Incomplete: {_reason(chain)}", width, REASON_LINES)
-    figures = _wrap(_tell_figures(chain.statistics.experiments, chain.statistics.seconds.total), width)
+    figures = _wrap(_tell_figures(chain), width)
     index = choose_proof(chain, pointer)
-    if artefacts is None or index is None or not chain.chain[index].moment.stops:
+    if artefacts is None or index is None or not _can_replay(chain, index):
         yield from figures
         return
     script = printable(_relative(artefacts / f"{index + 1}.gdb", root))
@@ -331,12 +396,17 @@ def _render_end(
         yield from _break_command(command, width)
 
 
-def _tell_figures(experiments: Tally, seconds: float) -> str:
+def _can_replay(chain: Chain, index: int) -> bool:
+    return bool(chain.chain[index].moment.stops) or twin_repair(chain) is not None
+
+
+def _tell_figures(chain: Chain) -> str:
+    experiments, seconds = chain.statistics.experiments, chain.statistics.seconds.total
+    interventions = chain.statistics.interventions
+    searched = f"{count_of(interventions, 'intervention')}, " if interventions else ""
     took = f"{seconds:.1f}" if seconds < 10 else f"{seconds:.0f}"
-    return (
-        f"{count_of(experiments.total, 'experiment')} ({experiments.pass_} passed, {experiments.fail} failed, "
-        f"{experiments.unresolved} unresolved) in {took} s."
-    )
+    outcomes = f"{experiments.pass_} passed, {experiments.fail} failed, {experiments.unresolved} unresolved"
+    return f"{searched}{count_of(experiments.total, 'experiment')} ({outcomes}) in {took} s."
 
 
 def _escape_for_shell(path: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Literal
 
-from pytest_causechain.model.chain import Cause, Party
+from pytest_causechain.model.chain import Cause, Chain, Party, Repair
 
 # Two values of this length and their variable still fit into two lines of the report's text column.
 VALUE_LIMIT = 32
@@ -79,16 +79,21 @@ def name_test(test: str, beside: str) -> str:
     return printable("::".join(part for part in (file.rpartition("/")[2], name) if part))
 
 
-def describe_causes(causes: Sequence[Cause], verb: Literal["was", "became"], *, first: bool) -> str:
+def describe_causes(
+    causes: Sequence[Cause], verb: Literal["was", "became"], *, first: bool, peer: str = "passing run"
+) -> str:
     """What the variables were in the failing run and, in brackets, in the passing one.
 
     The first link of a chain says that the brackets are about the passing run; the later ones rely on it.
     """
-    named = [_describe_cause(cause, verb, first and index == 0) for index, cause in enumerate(causes[:NAMED_CAUSES])]
+    named = [
+        _describe_cause(cause, verb, peer if first and index == 0 else None)
+        for index, cause in enumerate(causes[:NAMED_CAUSES])
+    ]
     return _join(named, len(causes))
 
 
-def _describe_cause(cause: Cause, verb: Literal["was", "became"], first: bool) -> str:
+def _describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | None) -> str:
     variable = shorten(printable(cause.variable), NAME_LIMIT)
     passing, failing = shorten_pair(cause.passing, cause.failing)
     if not failing:
@@ -100,7 +105,7 @@ def _describe_cause(cause: Cause, verb: Literal["was", "became"], first: bool) -
     else:
         said = f"{variable} {verb} {failing}"
     instead = passing or "none"
-    return f"{said} ({instead} in the passing run)" if first else f"{said} ({instead})"
+    return f"{said} ({instead} in the {peer})" if peer is not None else f"{said} ({instead})"
 
 
 def _is_address(cause: Cause, value: str) -> bool:
@@ -133,7 +138,36 @@ def _join(named: Sequence[str], count: int) -> str:
     return " and ".join(named)
 
 
-def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4) -> str:
+def twin_repair(chain: Chain) -> Repair | None:
+    """The repair that makes the passing run of a chain, where that is a twin."""
+    return chain.peer.repair if chain.peer is not None else None
+
+
+def describe_repair(repair: Repair) -> str:
+    """What was done otherwise: "with size = 2 instead of 3 passed to shell_sort"."""
+    was, then = shorten(printable(repair.was), VALUE_LIMIT), shorten(printable(repair.with_), VALUE_LIMIT)
+    variable = shorten(printable(repair.variable), NAME_LIMIT) if repair.variable is not None else None
+    match repair.kind, variable:
+        case "branch", _ if repair.visit:
+            return f"with the {count_visit(repair.visit)} branch taken the other way"
+        case "branch", _:
+            return f"with {then} in the condition" if "equal" in then else f"with the condition {then}"
+        case "return", _:
+            return f"with {then} returned instead of {was}"
+        case "argument", _:
+            callee = f" passed to {shorten(printable(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
+            return f"with {variable} = {then} instead of {was}{callee}"
+        case _, None:
+            return f"with {then} instead of {was}" + (" stored" if repair.visit else "")
+        case _:
+            return f"with {variable} = {then} instead of {was}"
+
+
+def count_visit(visit: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(visit, f"{visit}th")
+
+
+def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4, conjunction: str = "and") -> str:
     """Source lines in a few words: "sample.c:50-52, sample.c:60 and 7 more lines"."""
     ranges: list[tuple[str, int, int]] = []
     for file, line in sorted(set(lines)):
@@ -144,8 +178,8 @@ def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4) -> s
     named = [f"{file}:{low}" + (f"-{high}" if high > low else "") for file, low, high in ranges[:ranges_named]]
     unnamed = sum(high - low + 1 for _, low, high in ranges[ranges_named:])
     if unnamed:
-        return f"{', '.join(named)} and {count_of(unnamed, 'more line')}"
-    return ", ".join([*named[:-2], " and ".join(named[-2:])])
+        return f"{', '.join(named)} {conjunction} {count_of(unnamed, 'more line')}"
+    return ", ".join([*named[:-2], f" {conjunction} ".join(named[-2:])])
 
 
 def count_of(number: int, noun: str) -> str:

@@ -140,6 +140,14 @@ def read_chain(directory: Path, test: str = "", place: str = ".causechain") -> d
     return chain
 
 
+def find_alternative(chain: dict[str, Any]) -> dict[str, Any]:
+    """The chain against the neighbour, behind that of the twin."""
+    (alternative,) = chain["alternatives"]
+    assert alternative["peer"]["kind"] == "neighbour"
+    found: dict[str, Any] = alternative
+    return found
+
+
 def find_processes(token: str) -> list[str]:
     """Command lines of the living processes that have the token; those just killed get a moment to vanish."""
     for _ in range(20):

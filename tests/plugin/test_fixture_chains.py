@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from suites import FIXTURES, SUITE_INI, Session, ShareSession, read_chain, read_index, read_section, run_session
+from suites import (
+    FIXTURES,
+    SUITE_INI,
+    Session,
+    ShareSession,
+    find_alternative,
+    read_chain,
+    read_index,
+    read_section,
+    run_session,
+)
 
 SAMPLE = "sample/test_sample.py::test_sorts[two]"
 JUKEBOX = "jukebox/test_jukebox.py::test_next_after_drop[last]"
@@ -77,9 +87,19 @@ class TestSample:
         assert sample.returncode == 1
         assert sample.lines[-1].strip("= ").startswith("1 failed, 4 passed")
 
-    def test_causes_in_order(self, sample):
+    def test_size_begins_the_twins_chain(self, sample):
         chain = read_chain(sample.directory)
         assert (chain["test"], chain["status"], chain["reason"]) == (SAMPLE, "complete", None)
+        assert chain["peer"]["kind"] == "twin"
+        assert chain["passing"]["argv"] == chain["failing"]["argv"]
+        first = chain["chain"][0]
+        assert [(c["variable"], c["passing"], c["failing"]) for c in first["causes"]] == [("size", "2", "3")]
+        assert first["confirmed"] == "both"
+        assert "a[0]" in list_variables(chain)[-1]
+        assert all(link["follows"] for link in chain["chain"])
+
+    def test_causes_of_the_neighbour_in_order(self, sample):
+        chain = find_alternative(read_chain(sample.directory))
         assert list_variables(chain) == ["argc", "a[2]", "v", "a[0]"]
         # With another count of arguments alone the failing run reads an argument that is not there.
         assert [link["confirmed"] for link in chain["chain"]] == ["passing", "both", "both", "both"]
@@ -89,31 +109,38 @@ class TestSample:
     def test_wrong_call_is_the_first_suspect(self, sample):
         chain = read_chain(sample.directory)
         call = find_line(FIXTURES / "sample" / "sample.c", "shell_sort(a, argc);")
-        moves = {(*t["from"], *t["to"]): name_place(t) for t in chain["transitions"]}
+        moves = {(*t["from"], *t["to"]): name_place(t) for t in find_alternative(chain)["transitions"]}
         assert moves["argc", "a[2]"] == call
+        repair = chain["repairs"][0]
+        assert (repair["kind"], repair["variable"], repair["was"], repair["with"]) == ("argument", "size", "3", "2")
+        assert (repair["callee"], name_place(repair)) == ("shell_sort", call)
         first = chain["suspects"][0]
         assert (first["rank"], first["function"], name_place(first)) == (1, "main", call)
         assert name_place(read_index(sample.directory)[0]["suspect"]) == call
 
     def test_symptom_is_the_zero(self, sample):
-        oracle = read_chain(sample.directory)["oracle"]
+        oracle = find_alternative(read_chain(sample.directory))["oracle"]
         assert oracle["kind"] == "symptom"
         assert re.fullmatch(r"the list compared at test_sample\.py:\d+ contains 0", oracle["fails_when"])
 
     def test_section_tells_the_chain(self, sample):
         section = "\n".join(read_section(sample.output))
         call = find_line(FIXTURES / "sample" / "sample.c", "shell_sort(a, argc);")
+        assert section.split("\n")[1] == f"With size = 2 instead of 3 passed to shell_sort at {call} the test passes."
         assert 'fails    sample 11 14   printed "0 11"' in section
-        assert re.search(rf"^  2  {call}  main +so, at the call of shell_sort, a\[2\] was 0 \(\d+\)", section, re.M)
-        assert "<- look here first" in section
+        assert 'passes   sample 11 14   printed "11 14"' in section
+        assert re.search(r"^  1  \S+ +shell_sort +at the call of shell_sort, size was 3 \(2 in the", section, re.M)
         assert 'so the program printed "0 11". The test fails.' in section
-        assert f"Proof: with only a[2] = 0 at {call} the passing run fails too;" in section
-        assert re.search(r"^\d+ experiments \(\d+ passed, \d+ failed, \d+ unresolved\) in [\d.]+ s\.", section, re.M)
+        assert re.search(r"^Proof: with only size = 3 at \S+ the twin fails too; with size = 2 the", section, re.M)
+        assert re.search(
+            r"^Beside test_sorts\[repeated\] \(sample 4 2 4\): argc was 3 \(4\), so a\[2\] was 0", section, re.M
+        )
+        assert re.search(r"^\d+ interventions, \d+ experiments \(\d+ passed, \d+ failed, ", section, re.M)
         assert "Replay: gdb -x .causechain/test_sample-test_sorts-two-" in section
 
     def test_replay_in_plain_gdb_shows_the_wrong_output(self, sample):
-        shown = replay_in_gdb(sample, 2)
-        assert "shell_sort(a, argc);" in shown
+        shown = replay_in_gdb(sample, 1)
+        assert "size: 3 instead of 2" in shown
         printed = [line.split() for line in shown.splitlines() if re.fullmatch(r"(-?\d+ )+", line)]
         assert len(printed) == 1 and printed[0][0] == "0"
 
@@ -126,8 +153,9 @@ class TestSample:
 
 class TestJukebox:
     def test_null_pointer_and_where_it_became_so(self, jukebox):
-        chain = read_chain(jukebox.directory)
-        assert (chain["test"], chain["status"]) == (JUKEBOX, "complete")
+        whole = read_chain(jukebox.directory)
+        assert (whole["test"], whole["status"]) == (JUKEBOX, "complete")
+        chain = find_alternative(whole)
         assert chain["oracle"]["kind"] == "crash"
         link = chain["chain"][-1]
         assert link["causes"][0]["variable"] in ("player.current", "player->current")
@@ -138,7 +166,17 @@ class TestJukebox:
         assignment = find_line(FIXTURES / "jukebox" / "player.c", "player->current = dropped->next;")
         assert name_place(link["made_by"]) == assignment
         assert assignment in {name_place(transition) for transition in chain["transitions"]}
-        assert name_place(chain["suspects"][0]) == assignment
+        assert name_place(whole["suspects"][0]) == assignment
+
+    def test_first_track_would_have_repaired_it(self, jukebox):
+        chain = read_chain(jukebox.directory)
+        repair = chain["repairs"][0]
+        assert name_place(repair) == find_line(FIXTURES / "jukebox" / "player.c", "player->current = dropped->next;")
+        assert (repair["kind"], repair["variable"], repair["was"]) == ("value", "player->current", "NULL")
+        assert repair["with"] == "player->list.first"
+        # Between the run and its twin nothing else differs.
+        (link,) = chain["chain"]
+        assert (link["causes"][0]["failing"], link["differences"]) == ("NULL", 1)
 
     def test_failure_is_the_crash(self, jukebox):
         failure = read_chain(jukebox.directory)["failure"]
@@ -147,7 +185,7 @@ class TestJukebox:
         assert "SIGSEGV" in "\n".join(read_section(jukebox.output))
 
     def test_input_begins_the_chain(self, jukebox):
-        first = read_chain(jukebox.directory)["chain"][0]["causes"][0]
+        first = find_alternative(read_chain(jukebox.directory))["chain"][0]["causes"][0]
         assert (first["variable"], first["kind"]) == ("stdin line 4", "input")
         assert (first["passing"], first["failing"]) == ('"play 1"', '"play 3"')
 
@@ -160,6 +198,7 @@ class TestTidy:
     def test_global_configuration_decides_the_status(self, tidy):
         chain = read_chain(tidy.directory)
         assert (chain["test"], chain["status"]) == (TIDY, "complete")
+        chain = find_alternative(chain)
         assert chain["oracle"]["kind"] == "exit"
         assert chain["oracle"]["fails_when"] == "it exits with status 0 (1 in the passing run)"
         variables = list_variables(chain)
@@ -168,6 +207,13 @@ class TestTidy:
         link = chain["chain"][variables.index("config.max_warnings")]
         assert link["causes"][0]["frame"] is None
         assert link["made_by"]["function"] == "set_limit"
+
+    def test_limit_that_was_raised_is_the_first_suspect(self, tidy):
+        chain = read_chain(tidy.directory)
+        raised = find_line(FIXTURES / "tidy" / "config.c", "config.max_warnings = config.max_blank;")
+        assert name_place(chain["suspects"][0]) == raised
+        assert list_variables(chain)[0] == "config.max_warnings"
+        assert chain["oracle"]["fails_when"] == "it exits with status 0 (1 in its twin)"
 
 
 @pytest.fixture(params=["sample", "jukebox", "tidy"])
@@ -180,6 +226,26 @@ def session(request: pytest.FixtureRequest) -> Session:
 TEXT, NUMBER = str, (int, float)
 PARTY = {"test": TEXT, "argv": list, "stdin": TEXT, "outcome": TEXT}
 TALLY = {"pass": int, "fail": int, "unresolved": int}
+LINKS = [
+    {
+        "moment": {"function": TEXT, "file": TEXT, "line": int, "visit": int, "event": int, "backtrace": [TEXT]},
+        "causes": [{"variable": TEXT, "type": TEXT, "passing": TEXT, "failing": TEXT, "kind": TEXT}],
+        "differences": int,
+        "experiments": TALLY,
+        "confirmed": TEXT,
+    }
+]
+TRANSITIONS = [
+    {
+        "from": [TEXT],
+        "to": [TEXT],
+        "file": TEXT,
+        "line": int,
+        "function": TEXT,
+        "earliest": {"file": TEXT, "line": int},
+        "only_in_failing": list,
+    }
+]
 CONTRACT = {
     "schema": TEXT,
     "test": TEXT,
@@ -189,29 +255,22 @@ CONTRACT = {
     "failing": PARTY,
     "passing": PARTY | {"distance": NUMBER, "why": TEXT},
     "oracle": {"kind": TEXT, "fails_when": TEXT},
-    "chain": [
+    "chain": LINKS,
+    "transitions": list,
+    "peer": {"kind": TEXT},
+    "alternatives": [{"peer": {"kind": TEXT}, "chain": LINKS, "transitions": TRANSITIONS}],
+    "repairs": [
         {
-            "moment": {"function": TEXT, "file": TEXT, "line": int, "visit": int, "event": int, "backtrace": [TEXT]},
-            "causes": [{"variable": TEXT, "type": TEXT, "passing": TEXT, "failing": TEXT, "kind": TEXT}],
-            "differences": int,
-            "experiments": TALLY,
-            "confirmed": TEXT,
-        }
-    ],
-    "transitions": [
-        {
-            "from": [TEXT],
-            "to": [TEXT],
+            "kind": TEXT,
             "file": TEXT,
             "line": int,
             "function": TEXT,
-            "earliest": {"file": TEXT, "line": int},
-            "only_in_failing": list,
+            "visit": int,
+            "variable": (TEXT, type(None)),
+            "was": TEXT,
+            "with": TEXT,
         }
     ],
-    "peer": {"kind": TEXT},
-    "alternatives": list,
-    "repairs": list,
     "suspects": [{"rank": int, "file": TEXT, "line": int, "function": TEXT, "why": TEXT}],
     "failure": {"kind": TEXT, "text": TEXT, "backtrace": list},
     "statistics": {
@@ -245,8 +304,9 @@ class TestArtefacts:
         chain = read_chain(session.directory)
         assert find_breaches(CONTRACT, chain) == []
         assert chain["schema"] == "causechain/1"
-        assert chain["peer"] == {"kind": "neighbour", "test": chain["passing"]["test"]}
-        assert chain["failing"]["test"] == chain["test"] != chain["passing"]["test"]
+        assert chain["peer"] == {"kind": "twin", "test": chain["test"], "repair": chain["repairs"][0]}
+        neighbour = find_alternative(chain)
+        assert neighbour["peer"]["test"] == neighbour["passing"]["test"] != chain["failing"]["test"] == chain["test"]
         statistics = chain["statistics"]
         assert statistics["moments"]["transferable"] <= statistics["moments"]["tried"]
         assert statistics["experiments"]["pass"] > 0 and statistics["experiments"]["fail"] > 0

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from suites import FAILING, SUITE_INI, TEST_COUNT, read_chain, read_index, read_section, read_sentence
+from suites import FAILING, SUITE_INI, TEST_COUNT, read_chain, read_index, read_section
 
 OWN_OPTIONS = ("--cause-chain", "-timeout", "-max", "-dir", "-neighbour")
 
@@ -20,9 +20,11 @@ def check_section(output: str) -> None:
     section = read_section(output)
     assert [line for line in section if len(line) > 80] == []
     text = "\n".join(section[1:])
-    assert text.startswith("fails    count x x   exited with status 1\npasses   count x     exited with status 0")
-    assert re.search(r"^  1  count\.c:\d+  main   argc was 3 \(2 in the passing run\)$", text, re.M)
-    assert "Proof: with only argc = 3" in text
+    assert text.startswith("With 3 instead of 2 at count.c:5 the test passes.\n")
+    assert "\nfails    count x x   exited with status 1\npasses   count x x   exited with status 0\n" in text
+    assert re.search(r"^  1  count\.c:\d+  main   return value was 1 \(0 in the twin\)$", text, re.M)
+    assert "Proof: with only return value = 1" in text
+    assert "\nBeside test_count[1] (count x): argc was 3 (2).\n" in text
 
 
 class TestBesideOptionsOfPytest:
@@ -115,7 +117,10 @@ class TestNeighboursOfEarlierSessions:
             assert read_outcome(result) == (1, {"failed": 1})
             check_section(result.stdout.str())
         result = count_suite.runpytest_subprocess("--cause-chain", FAILING, "-p", "no:cacheprovider")
-        assert "no other test runs count: add a passing test" in read_sentence(result.stdout.str())
+        # Without a neighbour there are the repairs and the twin.
+        assert "With 3 instead of 2 at count.c:5" in "\n".join(read_section(result.stdout.str()))
+        chain = read_chain(count_suite.path)
+        assert (chain["status"], chain["peer"]["kind"], chain["alternatives"]) == ("complete", "twin", [])
 
     @pytest.mark.parametrize(
         ("changed", "sentence"),
@@ -135,9 +140,11 @@ class TestNeighboursOfEarlierSessions:
     def test_neighbour_must_still_pass(self, count_suite, changed, sentence):
         count_suite.runpytest_subprocess("--cause-chain", "--deselect", FAILING)
         count_suite.makepyfile(test_count=changed)
-        result = count_suite.runpytest_subprocess("--cause-chain", FAILING)
-        assert sentence in read_sentence(result.stdout.str())
-        assert read_chain(count_suite.path)["status"] == "none"
+        count_suite.runpytest_subprocess("--cause-chain", FAILING)
+        chain = read_chain(count_suite.path)
+        told = next(a for a in (*chain["alternatives"], chain) if a["peer"]["kind"] == "neighbour")
+        assert told["chain"] == []
+        assert sentence in told["reason"]
 
     def test_cache_that_cannot_be_written_is_done_without(self, count_suite):
         (count_suite.path / ".pytest_cache").write_text("not a directory")
@@ -165,8 +172,9 @@ class TestOwnOptions:
         result = count_suite.runpytest_subprocess()
         assert "cause-chain: on (at most 3 failing tests, 50 s each)" in result.outlines
         chain = read_chain(count_suite.path, place="chains/here")
-        assert chain["passing"]["test"] == "test_count.py::test_count[0]"
-        assert chain["passing"]["why"].startswith("asked for, ")
+        (beside,) = chain["alternatives"]
+        assert beside["passing"]["test"] == "test_count.py::test_count[0]"
+        assert beside["passing"]["why"].startswith("asked for, ")
         assert not (count_suite.path / ".causechain").exists()
 
     def test_command_line_comes_before_the_ini_file(self, pytester):

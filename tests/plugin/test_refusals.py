@@ -156,8 +156,6 @@ SENTENCES = {
     r"make it independent of time, addresses and chance first\.",
     "TestUnit::test_bad": r"test_twice\.py::TestUnit::test_bad is a unittest\.TestCase method, which cannot be "
     r"replayed: write a function\.",
-    "test_lonely": r"no passing neighbour, since \S+ runs another program \(.+\) than the failing test \(.+\): use a "
-    r"passing test that runs lonely\.",
     "test_neighbour_of_another_program": r"\S+::test_other_build runs another program \(.+\) than the failing test "
     r"\(.+\): use a passing test that runs twice\.",
     "test_unknown_neighbour": r"No passing test test_nowhere is known: run it in the same session, or check its name\.",
@@ -179,13 +177,18 @@ class TestRefused:
         assert shown.replace(" ", "") == chain["reason"].replace(" ", "")
 
     def test_nothing_is_said_of_the_others(self, refused):
-        assert len(list(read_sections(refused.output))) == len(SENTENCES)
+        assert len(list(read_sections(refused.output))) == len(SENTENCES) + 1
         assert [entry["test"] for entry in read_index(refused.directory)] == [
             line.removeprefix("cause-chain: ") for line in refused.lines if line.startswith("cause-chain: test")
         ]
 
+    def test_without_neighbour_there_is_the_twin(self, refused):
+        chain = read_chain(refused.directory, "test_twice.py::test_lonely")
+        assert (chain["status"], chain["peer"]["kind"], chain["alternatives"]) == ("complete", "twin", [])
+        assert chain["chain"][0]["causes"][0]["variable"] == "number"
+
     def test_outcomes_are_those_without_us(self, refused):
-        expected = {f"test_twice.py::{test}": "FAILED" for test in (*SENTENCES, "test_without_program")}
+        expected = {f"test_twice.py::{test}": "FAILED" for test in (*SENTENCES, "test_lonely", "test_without_program")}
         failed = {test: outcome for test, outcome in refused.outcomes().items() if outcome != "PASSED"}
         assert refused.returncode == 1
         assert failed == expected
@@ -197,6 +200,20 @@ def test_without_gdb(count_suite, monkeypatch):
     assert result.ret == 1
     sentence = read_sentence(result.stdout.str())
     assert re.fullmatch(r"gdb was not found: install .*gdb.*\.", sentence)
+
+
+# A test that no change of a single value makes pass.
+TEST_LETTERS = """
+import subprocess
+
+import pytest
+
+
+@pytest.mark.parametrize("number", [2])
+def test_count(number):
+    run = subprocess.run(["./count", *"x" * number], capture_output=True, text=True)
+    assert run.stdout == "far from what the program prints"
+"""
 
 
 @pytest.mark.parametrize(
@@ -214,8 +231,8 @@ def test_without_gdb(count_suite, monkeypatch):
     ],
     ids=["only-test", "all-fail"],
 )
-def test_without_passing_neighbour(count_suite, numbers, sentence):
-    count_suite.makepyfile(test_count=TEST_COUNT.replace("[0, 1, 2]", numbers))
+def test_without_passing_neighbour_or_repair(count_suite, numbers, sentence):
+    count_suite.makepyfile(test_count=TEST_LETTERS.replace("[2]", numbers))
     result = count_suite.runpytest_subprocess("--cause-chain", "--tb=no")
     assert read_sentence(result.stdout.str(), FAILING) == sentence
 
@@ -223,6 +240,7 @@ def test_without_passing_neighbour(count_suite, numbers, sentence):
 def test_rebuilt_program_has_no_neighbour_of_the_old_build(count_suite):
     count_suite.runpytest_subprocess("--cause-chain", "--deselect", FAILING)
     compile_program(count_suite.path / "count", COUNT.replace("> 2", "> 1 && argc != 2"))
+    count_suite.makepyfile(test_count=TEST_LETTERS)
     result = count_suite.runpytest_subprocess("--cause-chain", FAILING)
     assert "no other test runs count" in read_sentence(result.stdout.str())
 

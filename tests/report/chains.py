@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from pytest_causechain.model.chain import (
+    Alternative,
     Breakpoint,
     Cause,
     Chain,
@@ -15,6 +16,7 @@ from pytest_causechain.model.chain import (
     Party,
     Peer,
     Place,
+    Repair,
     Rule,
     Seconds,
     Statistics,
@@ -107,6 +109,41 @@ wrong_output = Chain(
     ),
     failure=Failure("output", 'the program printed "0 11"'),
     statistics=STATISTICS,
+)
+
+size = Repair(
+    "argument",
+    SAMPLE,
+    48,
+    "main",
+    1,
+    "size",
+    "3",
+    "2",
+    "shell_sort",
+    (Breakpoint("main", SAMPLE, 160, 1),),
+    ("set $rsi = 0x2",),
+)
+loop = Repair("branch", SAMPLE, 27, "shell_sort", 3, None, "this way", "the other way")
+
+twin = replace(
+    wrong_output,
+    passing=party(f"{SORTS}[two]", "sample 11 14", 'printed "11 14"', distance=0.0, why="the same run with size = 2"),
+    oracle=Rule("output", "it prints exactly what the failing run printed"),
+    chain=(
+        link(when("shell_sort", SAMPLE, 20, "main", is_entry=True), value("size", "2", "3")),
+        *wrong_output.chain[2:],
+    ),
+    transitions=wrong_output.transitions[2:],
+    peer=Peer("twin", f"{SORTS}[two]", size),
+    repairs=(size, loop),
+    suspects=(Suspect(1, SAMPLE, 48, "main", "with size = 2 instead of 3 passed to shell_sort here the test passes"),),
+    alternatives=(Alternative(wrong_output.peer, wrong_output.passing, wrong_output.oracle, wrong_output.chain),),
+    statistics=replace(STATISTICS, interventions=447),
+)
+
+repaired_without_chain = replace(
+    twin, status="partial", reason="the time budget is used up", chain=(), transitions=(), alternatives=(), failure=None
 )
 
 crash = Chain(
@@ -287,6 +324,8 @@ hostile = Chain(
 
 ALL = {
     "wrong_output": wrong_output,
+    "twin": twin,
+    "repaired_without_chain": repaired_without_chain,
     "crash": crash,
     "exit_code": exit_code,
     "hang": hang,

@@ -7,12 +7,14 @@ from chains import party
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_causechain.model.chain import Cause, Party
+from pytest_causechain.model.chain import Cause, Party, Repair
+from pytest_causechain.model.intervention import Kind
 from pytest_causechain.report.wording import (
     describe_causes,
     describe_change,
     describe_command,
     describe_lines,
+    describe_repair,
     end_sentence,
     name_test,
     printable,
@@ -113,6 +115,38 @@ def test_long_values_that_differ_look_different(common: str, one: str, other: st
 def test_lines_are_joined_to_ranges() -> None:
     assert describe_lines([("a.c", 3), ("a.c", 2), ("b.c", 4), ("a.c", 7), ("a.c", 2)]) == "a.c:2-3, a.c:7 and b.c:4"
     assert describe_lines([("a.c", 3)]) == "a.c:3"
+
+
+def make_repair(
+    kind: Kind, variable: str | None, was: str, then: str, visit: int = 1, callee: str | None = None
+) -> Repair:
+    return Repair(kind, "a.c", 1, "f", visit, variable, was, then, callee)
+
+
+@pytest.mark.parametrize(
+    ("repair", "told"),
+    [
+        (make_repair("value", "count", "3", "4"), "with count = 4 instead of 3"),
+        (make_repair("value", None, "3", "4"), "with 4 instead of 3 stored"),
+        (make_repair("value", None, "7", "8", visit=0), "with 8 instead of 7"),
+        (make_repair("argument", "size", "3", "2", callee="sort"), "with size = 2 instead of 3 passed to sort"),
+        (make_repair("argument", "argument 2", "3", "2"), "with argument 2 = 2 instead of 3 passed"),
+        (make_repair("return", None, "GOOD", "BAD"), "with BAD returned instead of GOOD"),
+        (make_repair("branch", None, "this way", "the other way"), "with the first branch taken the other way"),
+        (
+            make_repair("branch", None, "this way", "the other way", visit=12),
+            "with the 12th branch taken the other way",
+        ),
+        (
+            make_repair("branch", None, "equal values this way", "equal values the other way", visit=0),
+            "with equal values the other way in the condition",
+        ),
+        (make_repair("branch", None, "this way round", "turned round", visit=0), "with the condition turned round"),
+        (make_repair("value", "x\x1b", "\n", "9" * 99), "with x\\x1b = " + "9" * 29 + "... instead of \\n"),
+    ],
+)
+def test_repair(repair: Repair, told: str) -> None:
+    assert describe_repair(repair) == told
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""Experiments that are on their way, several at a time."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_causechain.model.intervention import Intervention, Patch
+from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.process.maps import cpu_seconds
+from pytest_causechain.process.subject import Subject
+from pytest_causechain.process.tracee import End, Finish, wait_for_any
+
+# How often experiments with limits are looked after.
+LOOK_UP_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """For one of very many experiments: those that get out of hand end soon, and nobody looks where they were."""
+
+    cpu_seconds: float
+    seconds: float
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    stops: Sequence[Stop]
+    alteration: Transfer | Intervention | Patch
+    limits: Limits | None = None
+    # Whether others begin at the same stops.
+    is_one_of_many: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flight:
+    """An experiment that is on its way; without `finish` the program was gone before it could be resumed."""
+
+    number: int
+    job: Job
+    subject: Subject
+    deadline: float
+    finish: Finish | None
+
+    def is_late(self) -> bool:
+        limits = self.job.limits
+        is_over = limits is not None and cpu_seconds(self.subject.pid) > limits.cpu_seconds
+        return is_over or time.monotonic() >= self.deadline
+
+
+def land_first(flights: Sequence[Flight]) -> tuple[Flight, End]:
+    for flight in flights:
+        if flight.finish is None:
+            return flight, End("timeout", signal.SIGKILL)
+    by_pid = {flight.subject.pid: flight for flight in flights}
+    soonest = min(flight.deadline for flight in flights)
+    is_limited = any(flight.job.limits is not None for flight in flights)
+    while True:
+        look_up = min(soonest, time.monotonic() + LOOK_UP_SECONDS) if is_limited else soonest
+        found = wait_for_any([flight.subject for flight in flights], look_up)
+        late = [flight for flight in flights if found is None and flight.is_late()]
+        if found is None and not late:
+            continue
+        flight, status = (by_pid[found[0].pid], found[1]) if found is not None else (late[0], None)
+        assert flight.finish is not None
+        if (end := flight.finish.take(status)) is not None:
+            return flight, end

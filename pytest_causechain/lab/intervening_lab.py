@@ -1,0 +1,169 @@
+"""Interventions in copies of a run, and what must be known to choose them: places, coverage, values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pytest_causechain.debugger.program import Signature
+from pytest_causechain.debugger.scope import Scope
+from pytest_causechain.debugger.visit import VisitedFrame
+from pytest_causechain.lab.flights import Job, Limits
+from pytest_causechain.lab.laboratory import Side, name_other
+from pytest_causechain.lab.ptrace_lab import PtraceLab, ending
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Like, Patch, SeenValues, Sighting, Spot
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.process.alteration import find_anchor, pass_by, read_value
+from pytest_causechain.process.effects import Effect, Effects
+from pytest_causechain.process.subject import Subject
+from pytest_causechain.process.threads import ProcessGone
+from pytest_causechain.process.tracee import NotReached
+from pytest_causechain.process.variants import Variant
+from pytest_causechain.process.watching import watch
+
+
+class InterveningLab(PtraceLab):
+    """Knows of `others`, further runs of the program, too. With a `repair`, the passing run is the failing one with
+    this repair, and both begin where it is made: before that they are the same."""
+
+    def __init__(
+        self,
+        passing: Command,
+        failing: Command,
+        deadline: float,
+        use_copies: bool = True,
+        libraries: Sequence[str] = (),
+        cache: Path | None = None,
+        others: Sequence[Command] = (),
+        repair: Intervention | Patch | None = None,
+    ) -> None:
+        self._repair = repair
+        self.begins_inside = isinstance(repair, Intervention)
+        super().__init__(passing, failing, deadline, use_copies, libraries, cache)
+        self._commands |= {name_other(number): command for number, command in enumerate(others)}
+
+    def _launch(self, side: Side, deadline: float) -> Subject:
+        subject = super()._launch(side, deadline)
+        try:
+            if isinstance(self._repair, Intervention):
+                self._run_to(subject, self._repair.spot.stops, deadline)
+            if self._repair is not None and side == "passing":
+                self._apply(subject, self._repair)
+            elif isinstance(self._repair, Intervention):
+                pass_by(subject, self._repair.spot)
+        except BaseException:
+            subject.kill()
+            raise
+        return subject
+
+    def signatures(self) -> dict[int, Signature]:
+        """Of the program's own functions, by address."""
+        return self._debugger.signatures
+
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant]]:
+        """Of the code of some functions, given by their addresses."""
+        found: list[Effect] = []
+        variants: list[Variant] = []
+        with ending(self._start("failing", self._begin())) as subject:
+            for address in functions:
+                function = self.program.function_at(address)
+                assert function is not None
+                start = subject.landmarks.load_map.to_run(function.address)
+                code = subject.read(start, function.end - function.address)
+                effects = Effects(function.address, code, self._rows)
+                found += effects.find()
+                variants += effects.variants()
+        return found, variants
+
+    def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
+        """Those of the addresses that a run executes."""
+        deadline = self._begin()
+        with ending(self._start(side, deadline)) as subject:
+            return frozenset(watch(subject, addresses, 1, deadline))
+
+    def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
+        """How often the failing run executes each address, as far as `most`."""
+        deadline = self._begin()
+        with ending(self._start("failing", deadline)) as subject:
+            return dict(watch(subject, addresses, most, deadline))
+
+    def values(self, side: Side, effects: Sequence[Effect], most: int) -> SeenValues:
+        """The first few values that a run stores, passes or returns at each address, by register."""
+        by_address: dict[int, list[Effect]] = defaultdict(list)
+        for effect in effects:
+            by_address[effect.address].append(effect)
+        seen: dict[tuple[int, str], dict[bytes, None]] = defaultdict(dict)
+
+        def look(subject: Subject, address: int) -> None:
+            for effect in by_address[address]:
+                spot = Spot(effect.kind, (), effect.register, effect.size)
+                seen[address, effect.register][read_value(subject, spot)[0]] = None
+
+        deadline = self._begin()
+        with ending(self._start(side, deadline)) as subject:
+            watch(subject, list(by_address), most, deadline, partial(look, subject))
+        return {key: tuple(values) for key, values in seen.items()}
+
+    def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
+        """None where the run does not get."""
+        return [self._sight(side, spot) for spot in spots]
+
+    def _sight(self, side: Side, spot: Spot) -> Sighting | None:
+        deadline = self._begin()
+        try:
+            with ending(self._reach(side, spot.stops, deadline)) as subject:
+                frame = self._innermost_frame(side, spot, subject, deadline)
+                was, address = read_value(subject, spot)
+                return self._describe(subject, frame, was, address, spot.type)
+        except (NotReached, ProcessGone):
+            return None
+
+    def _innermost_frame(self, side: Side, spot: Spot, subject: Subject, deadline: float) -> VisitedFrame | None:
+        """gdb, which ends what it looks at, is shown another copy, once for each function."""
+        chain, sp = self._chain(subject), subject.registers().rsp
+        layouts = self._debugger.layouts
+        frames = layouts.frames(chain, sp)
+        if frames is None and layouts.unknown(chain, subject.landmarks.load_map):
+            with ending(self._reach(side, spot.stops, deadline)) as other:
+                frames = self._ask_gdb(other, chain)
+        return frames[0] if frames else None
+
+    def _describe(
+        self, subject: Subject, frame: VisitedFrame | None, was: bytes, address: int, kind: int | None
+    ) -> Sighting:
+        scope = Scope(self.program.types, subject.read)
+        if frame is not None:
+            scope.add(frame.variables)
+        thread_pointer, load_map = subject.registers().fs_base, subject.landmarks.load_map
+        for row in self.program.globals:
+            is_of_thread = row.get("thread", False)
+            place = thread_pointer + row["address"] if is_of_thread else load_map.to_run(row["address"])
+            scope.add_global(row["name"], place, row["type"])
+        leaf = scope.locate(address, len(was)) if address else None
+        kind = leaf.type if leaf is not None else kind
+        likes = scope.likes(was, kind, address)
+        if kind is not None and self.program.types[kind]["kind"] == "pointer":
+            likes = tuple(anchored(subject, like) for like in likes)
+        return Sighting(was, leaf.name if leaf is not None else None, kind, likes)
+
+    def interventions(
+        self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
+    ) -> list[Observation]:
+        """What each of them, alone, makes of the run."""
+        return self._fly(side, [make_job(intervention, limits) for intervention in interventions])
+
+
+def anchored(subject: Subject, like: Like) -> Like:
+    address = int.from_bytes(like.data, "little")
+    return replace(like, anchor=find_anchor(subject, address)) if address else like
+
+
+def make_job(intervention: Intervention | Patch, limits: Limits) -> Job:
+    if isinstance(intervention, Patch):
+        return Job((), intervention, limits)
+    # A branch has only one other way, a value has many others.
+    return Job(intervention.spot.stops, intervention, limits, intervention.spot.kind != "branch")

@@ -1,0 +1,44 @@
+"""The oracle between a run and its twin: both have the same input, so that the whole output can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_causechain.model.chain import Rule
+from pytest_causechain.model.observation import Observation, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class ExactOracle:
+    """FAIL: the run shows what the failing one showed. PASS: the test passes."""
+
+    twin: Observation
+    failing: Observation
+    passes: Callable[[Observation], bool]
+
+    @property
+    def rule(self) -> Rule:
+        if self.failing.ending == "timeout":
+            return Rule("hang", "it has not ended when its time is up")
+        if self.failing.ending == "signal":
+            return Rule("crash", "it is killed by the same signal and prints the same as the failing run")
+        if (self.twin.stdout, self.twin.stderr) == (self.failing.stdout, self.failing.stderr):
+            return Rule("exit", f"it exits with status {self.failing.code} ({self.twin.code} in its twin)")
+        return Rule("output", "it prints exactly what the failing run printed")
+
+    def judge(self, observation: Observation) -> Outcome:
+        if self._is_as_failing(observation):
+            return Outcome.FAIL
+        return Outcome.PASS if self.passes(observation) else Outcome.UNRESOLVED
+
+    def _is_as_failing(self, observation: Observation) -> bool:
+        failing = self.failing
+        if failing.ending == observation.ending == "timeout":
+            return True  # how much it printed until then is chance
+        return (observation.ending, observation.code, observation.stdout, observation.stderr) == (
+            failing.ending,
+            failing.code,
+            failing.stdout,
+            failing.stderr,
+        )

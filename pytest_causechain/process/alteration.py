@@ -1,0 +1,90 @@
+"""Makes an intervention in a process that stands at its spot, and reads what is there."""
+
+from __future__ import annotations
+
+from iced_x86 import Decoder, Instruction
+
+from pytest_causechain.model.intervention import Anchor, Intervention, Part, Spot
+from pytest_causechain.process.effects import operand_address, other_way
+from pytest_causechain.process.maps import heap_start, read_mappings, stack_start
+from pytest_causechain.process.tracee import Tracee
+
+LONGEST_INSTRUCTION = 15
+WORD_BYTES = 8
+
+
+def alter(process: Tracee, intervention: Intervention) -> None:
+    spot = intervention.spot
+    if spot.kind == "branch":
+        registers = process.registers()
+        process.jump(other_way(decode(process, registers.rip), registers.eflags))
+    elif spot.kind == "value":
+        process.write(step_store(process), data_for(process, intervention))
+    else:
+        registers = process.registers()
+        old = getattr(registers, spot.register).to_bytes(WORD_BYTES, "little")
+        data = data_for(process, intervention)
+        # Writing the lower half of a register clears the upper one, as the program's own instruction did.
+        keep = old[len(data) :] if len(data) < 4 else b""
+        setattr(registers, spot.register, int.from_bytes(data + keep, "little"))
+        process.set_registers(registers)
+
+
+def data_for(process: Tracee, intervention: Intervention) -> bytes:
+    anchor = intervention.anchor
+    if anchor is None:
+        return intervention.data
+    return (part_start(process, anchor.part) + anchor.offset).to_bytes(WORD_BYTES, "little")
+
+
+def find_anchor(process: Tracee, address: int) -> Anchor:
+    within = [mapping.name for mapping in read_mappings(process.pid) if mapping.start <= address < mapping.end]
+    part: Part = "library"
+    # Variables of the program may lie behind what is mapped from its file, but before the heap.
+    if process.landmarks.load_map.modules[0].start <= address < heap_start(process.pid):
+        part = "program"
+    elif within == ["[heap]"]:
+        part = "heap"
+    elif within == ["[stack]"]:
+        part = "stack"
+    return Anchor(part, address - part_start(process, part))
+
+
+def part_start(process: Tracee, part: Part) -> int:
+    """Libraries, and all that was mapped since, keep their distances from one another."""
+    match part:
+        case "program":
+            return process.landmarks.load_map.base
+        case "heap":
+            return heap_start(process.pid)
+        case "stack":
+            return stack_start(process.pid)
+    return process.landmarks.symbols.get("malloc", 0)
+
+
+def pass_by(process: Tracee, spot: Spot) -> None:
+    """To where the process stands after an intervention, without any."""
+    if spot.kind == "value":
+        step_store(process)
+
+
+def step_store(process: Tracee) -> int:
+    """Let the store happen; where it wrote to."""
+    registers = process.registers()
+    address = operand_address(decode(process, registers.rip), registers)
+    process.step()
+    return address
+
+
+def read_value(process: Tracee, spot: Spot) -> tuple[bytes, int]:
+    """The value, and the address it was stored at: 0 for one in a register."""
+    if spot.kind == "value":
+        address = step_store(process)
+        return process.read(address, spot.size), address
+    data = getattr(process.registers(), spot.register).to_bytes(WORD_BYTES, "little")
+    size = spot.size or (WORD_BYTES if any(data[4:]) else 4)
+    return data[:size], 0
+
+
+def decode(process: Tracee, address: int) -> Instruction:
+    return Decoder(64, process.read(address, LONGEST_INSTRUCTION), ip=address).decode()

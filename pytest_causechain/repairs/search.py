@@ -1,0 +1,315 @@
+"""Finds single interventions in the failing run after which its test passes.
+
+Branches come before values, and in each the lines that the suite's coverage makes suspicious; the first and the last
+visit of all places before those in between. What is known when the time is over counts."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_causechain.lab.flights import Limits
+from pytest_causechain.lab.laboratory import Side, name_other
+from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.chain import Repair
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.variants import Variant
+from pytest_causechain.repairs.judging import Ask, Judge, what_it_showed
+from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
+from pytest_causechain.repairs.scripts import make_breakpoint, script_intervention, script_patch
+from pytest_causechain.repairs.spectrum import Line, Spectrum
+from pytest_causechain.repairs.values import classify, guess_values, show
+
+# Of one failing test. More of them find more repairs of the same lines.
+MOST_EXPERIMENTS = 5000
+BATCH = 48
+BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
+# Passing runs: whose coverage, whose values, and who must be left alone by a variant of an instruction.
+MOST_COVERED, MOST_WATCHED, MOST_KEPT = 60, 5, 12
+WATCHED_VISITS = 4
+# Of the time for the search, for learning about the other runs.
+COVERING_SHARE = 0.25
+# An altered run may take longer and write more than the others, but not without end.
+PATIENCE, FIRST_SECONDS = 10, 0.05
+LEAST_CPU_SECONDS, LEAST_SECONDS, LEAST_RUN_SECONDS = 0.05, 0.5, 2.0
+# The failing run and some passing ones are made this often before anything is concluded from them.
+REPETITIONS = 3
+OUTPUT_FACTOR, LEAST_OUTPUT = 8, 1 << 16
+# Counted as a condition or a constant of the source, not as a value of one execution.
+VARIANT_TEXTS = {
+    "equal": ("equal values this way", "equal values the other way"),
+    "inverted": ("this way round", "turned round"),
+}
+
+T = TypeVar("T")
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An intervention yet to be judged, told as the repair it may be."""
+
+    alteration: Intervention | Patch
+    repair: Repair
+    when: int
+    # Whether it changes all executions of its place.
+    is_whole: bool
+    was: bytes = b""
+
+    @property
+    def line(self) -> Line:
+        return self.repair.file, self.repair.line
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`is_full`: the test passes; else it comes nearer to that. `keeps`: passing runs are left as they were, for a
+    variant of an instruction, which can be tried on them."""
+
+    attempt: Attempt
+    is_full: bool
+    keeps: bool = False
+
+
+@dataclass(slots=True)
+class Findings:
+    """All that was learned from one failing test."""
+
+    found: list[Found] = field(default_factory=list)
+    # The lines that the failing run executes, with their functions.
+    executed: dict[Line, str] = field(default_factory=dict)
+    spectrum: Spectrum = field(default_factory=Spectrum)
+    experiments: int = 0
+    seconds: float = 0.0
+
+
+def find_repairs(
+    failing: Command,
+    passing: Sequence[Command],
+    also_failing: Sequence[Command],
+    ask: Ask,
+    deadline: float,
+    progress: Progress = lambda text: None,
+    findings: Findings | None = None,
+    libraries: tuple[str, ...] = (),
+    cache: Path | None = None,
+) -> Findings:
+    """`passing`, the nearest first, and `also_failing` are other runs of the program. What is found is entered into
+    `findings` at once, for whoever is interrupted. `libraries` and `cache` are as for a lab. A Refusal where nothing
+    can be learned at all; the end of the time is none."""
+    findings = Findings() if findings is None else findings
+    begin = time.monotonic()
+    others = [*passing[:MOST_COVERED], *also_failing]
+    try:
+        with RemoteLab(failing, failing, deadline, None, libraries, cache, others) as lab:
+            search = RepairSearch(lab, len(passing[:MOST_COVERED]), len(also_failing), ask, findings, progress)
+            search.run()
+    except BudgetUsedUp:
+        pass
+    finally:
+        findings.seconds = time.monotonic() - begin
+    return findings
+
+
+class RepairSearch:
+    def __init__(
+        self, lab: RemoteLab, passing: int, also_failing: int, ask: Ask, findings: Findings, progress: Progress
+    ) -> None:
+        self._lab, self._ask, self._findings, self._progress = lab, ask, findings, progress
+        sides = [name_other(number) for number in range(passing + also_failing)]
+        self._passing, self._also_failing = sides[:passing], sides[passing:]
+        self._statements = [s.address for f in lab.program.functions for s in f.statements]
+        self._covered: dict[Side, frozenset[Line]] = {}
+        self._natural: dict[Side, Observation] = {}
+
+    def run(self) -> None:
+        self._progress("looking at what the tests execute")
+        self._cover_others()
+        failing, *again = [self._lab.experiment("failing") for _ in range(REPETITIONS)]
+        if failing.ending != "timeout" and any(what_it_showed(run) != what_it_showed(failing) for run in again):
+            raise Refusal("the failing run shows something else each time: make it independent of time and chance.")
+        self._judge = Judge(failing, self._ask)
+        output_bytes = max(LEAST_OUTPUT, OUTPUT_FACTOR * len(failing.stdout))
+        self._limits = Limits(self._seconds, max(LEAST_SECONDS, self._seconds), output_bytes)
+        executed = self._cover("failing")
+        for position in map(self._lab.program.position, sorted(executed)):
+            self._findings.executed[position.file, position.line] = position.function
+        self._findings.spectrum.failing.append(self._covered["failing"])
+        self._places = Places(self._lab, executed)
+        self._seen = self._watch_values()
+        for attempts in self._rounds():
+            if self._findings.experiments >= MOST_EXPERIMENTS:
+                break
+            self._try(attempts)
+        self._check_variants()
+
+    # What the runs do
+
+    def _cover_others(self) -> None:
+        """As far as a share of the time allows; they tell too how long a run may take."""
+        end = time.monotonic() + COVERING_SHARE * (self._lab.deadline - time.monotonic())
+        spectrum, seconds = self._findings.spectrum, []
+        for side in (*self._passing, *self._also_failing):
+            if time.monotonic() >= end:
+                break
+            self._cover(side)
+            if side in self._passing[:REPETITIONS]:
+                begin = time.monotonic()
+                self._natural[side] = self._lab.experiment(side)
+                seconds.append(time.monotonic() - begin)
+            runs = spectrum.passing if side in self._passing else spectrum.failing
+            runs.append(self._covered[side])
+        usual = statistics.median(seconds) if seconds else FIRST_SECONDS
+        self._seconds = max(LEAST_CPU_SECONDS, PATIENCE * usual)
+        self._lab.run_seconds = max(LEAST_RUN_SECONDS, PATIENCE * usual)
+
+    def _cover(self, side: Side) -> frozenset[int]:
+        executed = self._lab.cover(side, self._statements)
+        positions = map(self._lab.program.position, executed)
+        self._covered[side] = frozenset((position.file, position.line) for position in positions)
+        return executed
+
+    def _watch_values(self) -> dict[tuple[int, str], dict[bytes, None]]:
+        """What the nearest passing runs store, pass and return at the places of the failing one."""
+        effects = [place.effect for place in self._places.all if place.effect.kind != "branch"]
+        seen: dict[tuple[int, str], dict[bytes, None]] = {}
+        for side in self._passing[:MOST_WATCHED]:
+            values: SeenValues = self._lab.values(side, effects, WATCHED_VISITS)
+            for key, data in values.items():
+                seen.setdefault(key, {}).update(dict.fromkeys(data))
+        return seen
+
+    # What to try
+
+    def _rounds(self) -> Iterator[list[Attempt]]:
+        ordered = sorted(self._places.all, key=self._rank)
+        branches = [place for place in ordered if place.effect.kind == "branch"]
+        values = [place for place in ordered if place.effect.kind != "branch"]
+        # In a large program none of them may leave nothing to the others.
+        share = MOST_EXPERIMENTS // 4
+        yield from chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH)
+        yield from chunks(islice(self._variants(), share), BATCH)
+        yield from self._replacements(values, 0, FIRST_VISITS)
+        yield from chunks(self._flips(branches, FIRST_VISITS, BRANCH_VISITS), BATCH)
+        yield from self._replacements(values, FIRST_VISITS, VALUE_VISITS)
+
+    def _rank(self, place: Place) -> tuple[float, int]:
+        line = (place.position.file, place.position.line)
+        return -self._findings.spectrum.suspicion(line), self._places.when(place.effect.watch, 1)
+
+    def _flips(self, places: Iterable[Place], first: int, last: int) -> Iterator[Attempt]:
+        for place in places:
+            for visit in spread(place.visits, BRANCH_VISITS)[first:last]:
+                intervention = Intervention(place.spot(visit))
+                repair = self._describe(place, visit, intervention, None, "this way", "the other way")
+                yield self._attempt(place, visit, intervention, repair)
+
+    def _replacements(self, places: Iterable[Place], first: int, last: int) -> Iterator[list[Attempt]]:
+        """Values at as many spots at a time as the lab keeps ready."""
+        spots = ((place, visit) for place in places for visit in spread(place.visits, VALUE_VISITS)[first:last])
+        for group in chunks(spots, TEMPLATES_KEPT):
+            sightings = self._lab.sights("failing", [place.spot(visit) for place, visit in group])
+            yield [
+                attempt
+                for (place, visit), sighting in zip(group, sightings, strict=True)
+                if sighting is not None
+                for attempt in self._replace(place, visit, sighting)
+            ]
+
+    def _replace(self, place: Place, visit: int, sighting: Sighting) -> Iterator[Attempt]:
+        effect, types = place.effect, self._lab.program.types
+        row = types[sighting.type] if sighting.type is not None else None
+        seen = tuple(self._seen.get((effect.address, effect.register), ()))
+        was = show(sighting.was, classify(sighting.was, row, effect.is_float), row)
+        for guess in guess_values(sighting, row, effect.is_float, seen):
+            intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
+            repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
+            yield self._attempt(place, visit, intervention, repair, sighting.was)
+
+    def _variants(self) -> Iterator[Attempt]:
+        def rank(variant: Variant) -> tuple[float, int]:
+            position = self._places.position(variant.address)
+            suspicion = self._findings.spectrum.suspicion((position.file, position.line))
+            return -suspicion, self._places.when(variant.watch, 1)
+
+        for variant in sorted(self._places.variants, key=rank):
+            position = self._places.position(variant.address)
+            was, then = VARIANT_TEXTS.get(variant.kind, (variant.was, variant.then))
+            kind: Kind = "branch" if variant.kind in VARIANT_TEXTS else "value"
+            patch = Patch(variant.address, variant.code)
+            commands = script_patch(self._lab.program, patch)
+            repair = Repair(
+                kind, position.file, position.line, position.function, 0, None, was, then, commands=commands
+            )
+            yield Attempt(patch, repair, self._places.when(variant.watch, 1), True)
+
+    def _attempt(
+        self, place: Place, visit: int, intervention: Intervention, repair: Repair, was: bytes = b""
+    ) -> Attempt:
+        return Attempt(intervention, repair, self._places.when(place.effect.watch, visit), place.visits == 1, was)
+
+    def _describe(
+        self, place: Place, visit: int, intervention: Intervention, variable: str | None, was: str, then: str
+    ) -> Repair:
+        program, position = self._lab.program, place.position
+        name = place.name or variable
+        if place.effect.kind == "argument" and name is None:
+            name = f"argument {REGISTERS.index(place.effect.register) + 1}"
+        return Repair(
+            kind=place.effect.kind,
+            file=position.file,
+            line=position.line,
+            function=position.function,
+            visit=visit,
+            variable=name,
+            was=was,
+            with_=then,
+            callee=place.callee,
+            stops=tuple(make_breakpoint(program, stop) for stop in intervention.spot.stops),
+            commands=script_intervention(place.effect, intervention.data),
+        )
+
+    # Trying
+
+    def _try(self, attempts: Sequence[Attempt]) -> None:
+        observed = self._lab.interventions("failing", [attempt.alteration for attempt in attempts], self._limits)
+        for attempt, observation in zip(attempts, observed, strict=True):
+            self._findings.experiments += 1
+            judgement = self._judge(observation)
+            if judgement != "no":
+                self._findings.found.append(Found(attempt, judgement == "repaired"))
+        repairs = sum(found.is_full for found in self._findings.found)
+        self._progress(f"intervention {self._findings.experiments}, {repairs} repairs")
+
+    def _check_variants(self) -> None:
+        """Whether the passing runs that execute a repaired line are the same with the variant."""
+        for number, found in enumerate(self._findings.found):
+            if found.is_full and isinstance(found.attempt.alteration, Patch):
+                keeps = self._keeps(found.attempt)
+                self._findings.found[number] = Found(found.attempt, True, keeps)
+
+    def _keeps(self, attempt: Attempt) -> bool:
+        sides = [side for side in self._passing if attempt.line in self._covered.get(side, ())]
+        for side in sides[:MOST_KEPT]:
+            if side not in self._natural:
+                self._natural[side] = self._lab.experiment(side)
+            (observed,) = self._lab.interventions(side, [attempt.alteration], self._limits)
+            self._findings.experiments += 1
+            if what_it_showed(observed) != what_it_showed(self._natural[side]):
+                return False
+        return True
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while group := list(islice(iterator, size)):
+        yield group

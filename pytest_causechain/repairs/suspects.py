@@ -1,0 +1,121 @@
+"""Turns the repairs of all failing tests of a program, and the suite's coverage, into a ranking of its lines.
+
+A line counts by the failing tests that it repairs; then by whether a change of its code repairs and leaves the passing
+tests alone; then by coverage. Of lines that are equal so far, one where a repair changes all executions comes before
+one where a single one out of many must be changed, and the earlier before the later, which may only hand on what the
+earlier did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pytest_causechain.model.chain import Suspect
+from pytest_causechain.model.intervention import Patch
+from pytest_causechain.repairs.search import Findings, Found
+from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.report.wording import count_of, describe_repair
+
+MOST_SUSPECTS = 20
+NEVER = 1 << 62
+
+
+@dataclass(slots=True)
+class _Evidence:
+    """What speaks against a line. `votes` counts the failing tests it repairs, `full` are the own test's repairs."""
+
+    function: str
+    votes: int = 0
+    full: list[Found] = field(default_factory=list)
+    near: list[Found] = field(default_factory=list)
+    transition: Suspect | None = None
+
+    @property
+    def best(self) -> Found | None:
+        return min(self.full, key=weigh, default=None)
+
+    @property
+    def when(self) -> int:
+        return min((found.attempt.when for found in self.full), default=NEVER)
+
+
+class Ranking:
+    """`findings` are those of the failing test itself first, then of others of the same program; `transitions` are
+    the suspects of its chain."""
+
+    def __init__(self, findings: Sequence[Findings], transitions: Sequence[Suspect] = ()) -> None:
+        self._findings = findings
+        self._spectrum = findings[0].spectrum
+        self._lines: dict[Line, _Evidence] = {}
+        self._collect(transitions)
+        self.lines = sorted(self._lines, key=self._key)
+
+    def _collect(self, transitions: Sequence[Suspect]) -> None:
+        for number, findings in enumerate(self._findings):
+            voted = set()
+            for found in findings.found:
+                evidence = self._evidence(found.attempt.line, found.attempt.repair.function)
+                if found.is_full:
+                    voted.add(found.attempt.line)
+                if number == 0:
+                    (evidence.full if found.is_full else evidence.near).append(found)
+            for line in voted:
+                self._lines[line].votes += 1
+        for line, function in self._findings[0].executed.items():
+            if self._spectrum.tells(line):
+                self._evidence(line, function)
+        for suspect in transitions:
+            self._evidence((suspect.file, suspect.line), suspect.function).transition = suspect
+
+    def _evidence(self, line: Line, function: str) -> _Evidence:
+        return self._lines.setdefault(line, _Evidence(function))
+
+    def _key(self, line: Line) -> tuple[object, ...]:
+        evidence = self._lines[line]
+        return (
+            -evidence.votes,
+            not any(found.keeps for found in evidence.full),
+            not evidence.full and not evidence.near,
+            -self._spectrum.suspicion(line),
+            not any(found.attempt.is_whole for found in evidence.full),
+            evidence.when,
+            evidence.transition.rank if evidence.transition is not None else NEVER,
+            line,
+        )
+
+    def twins(self) -> list[Found]:
+        """The own test's best repairs, as different as can be: what a variant of an instruction changes may never
+        come to lie in memory, where a chain could begin."""
+        different: dict[tuple[Line, bool], Found] = {}
+        for found in self.repairs():
+            attempt = found.attempt
+            different.setdefault((attempt.line, isinstance(attempt.alteration, Patch)), found)
+        return list(different.values())
+
+    def repairs(self) -> list[Found]:
+        """The own test's full ones, in the order of their lines."""
+        return [found for line in self.lines for found in sorted(self._lines[line].full, key=weigh)]
+
+    def suspects(self) -> tuple[Suspect, ...]:
+        return tuple(
+            Suspect(rank, *line, self._lines[line].function, self._tell(line))
+            for rank, line in enumerate(self.lines[:MOST_SUSPECTS], start=1)
+        )
+
+    def _tell(self, line: Line) -> str:
+        evidence = self._lines[line]
+        if evidence.best is not None:
+            also = evidence.votes - 1
+            verb = "as does" if also == 1 else "as do"
+            others = f", {verb} {count_of(also, 'other failing test')} of the program" if also else ""
+            return f"{describe_repair(evidence.best.attempt.repair)} here the test passes{others}"
+        if evidence.votes:
+            return "a change here makes another failing test of the program pass"
+        if evidence.near:
+            return f"{describe_repair(evidence.near[0].attempt.repair)} here the test comes nearer to passing"
+        return evidence.transition.why if evidence.transition is not None else self._spectrum.tell(line)
+
+
+def weigh(found: Found) -> tuple[object, ...]:
+    """The more telling first; `min` and `sort` keep the order of the search among equals."""
+    return not found.keeps, not found.attempt.is_whole, found.attempt.when

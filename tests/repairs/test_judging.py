@@ -1,0 +1,76 @@
+"""Whether an altered run repairs the test, comes nearer, or neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.verdict import Comparison, Value, Verdict
+from pytest_causechain.repairs.judging import Judge
+
+FAILING = Observation("exit", 0, b"1 9 9")
+
+
+def compared(*elements: str, where: str = "test_x.py:7") -> Verdict:
+    sides = Value("sequence", "", elements), Value("sequence", "", ("1", "2", "3"))
+    return Verdict("failed", "AssertionError", "", where, Comparison("==", *sides))
+
+
+VERDICTS = {
+    b"1 9 9": compared("1", "9", "9"),
+    b"1 2 3": Verdict("passed"),
+    b"1 2 9": compared("1", "2", "9"),
+    b"7 2 3": compared("7", "2", "3"),
+    b"later": compared(where="test_x.py:9"),
+    b"earlier": compared("1", "2", "9", where="test_x.py:5"),
+    b"skips": Verdict("skipped"),
+    b"strays": Verdict("diverged"),
+    b"marked": Verdict("passed", fails_when=True),
+}
+
+
+class Test:
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+
+    __test__ = False
+
+    def __call__(self, observation: Observation) -> Verdict:
+        self.asked.append(observation.stdout)
+        return VERDICTS[observation.stdout]
+
+
+@pytest.mark.parametrize(
+    ("stdout", "judgement"),
+    [
+        (b"1 2 3", "repaired"),
+        (b"1 2 9", "nearer"),
+        (b"later", "nearer"),
+        (b"1 9 9", "no"),
+        (b"7 2 3", "no"),
+        (b"earlier", "no"),
+        (b"skips", "no"),
+        (b"strays", "no"),
+        (b"marked", "no"),
+    ],
+)
+def test_judgement(stdout, judgement):
+    assert Judge(FAILING, Test())(Observation("exit", 0, stdout)) == judgement
+
+
+def test_each_run_is_asked_about_once():
+    test = Test()
+    judge = Judge(FAILING, test)
+    for stdout in (b"1 2 3", b"1 9 9", b"1 2 3"):
+        judge(Observation("exit", 0, stdout))
+    assert test.asked == [b"1 9 9", b"1 2 3"]
+
+
+def test_test_must_fail_on_its_own_failing_run():
+    with pytest.raises(Refusal, match="does not fail when replayed"):
+        Judge(Observation("exit", 0, b"1 2 3"), Test())
+
+
+def test_run_that_we_ended_has_not_passed():
+    assert Judge(FAILING, Test())(Observation("timeout", 9, b"1 2 3")) == "no"

@@ -1,0 +1,173 @@
+"""Repairs of small programs, each with one defect; the test's body is a comparison of the output."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.intervention import Patch
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.verdict import Verdict
+from pytest_causechain.repairs.search import Findings, find_repairs
+
+# No test here comes near it on a machine that is not broken.
+PLENTY_SECONDS = 200.0
+
+FIND = Callable[..., Findings]
+
+
+@pytest.fixture
+def find(tmp_path: Path) -> FIND:
+    """find(source, arguments, expected output, *arguments of passing runs)"""
+
+    def find_one(source: str, failing: str, expected: str, *passing: str, seconds: float = PLENTY_SECONDS) -> Findings:
+        (tmp_path / "program.c").write_text(source)
+        subprocess.run(["cc", "-g", "-O0", "-o", "program", "program.c"], cwd=tmp_path, check=True)
+        program = Program(str(tmp_path / "program"), "build")
+        commands = [Command(program, ("program", *words.split()), str(tmp_path)) for words in (failing, *passing)]
+
+        def ask(observation: Observation) -> Verdict:
+            passes = observation.ending == "exit" and observation.stdout.decode(errors="replace").strip() == expected
+            return Verdict("passed" if passes else "failed")
+
+        return find_repairs(commands[0], commands[1:], [], ask, time.monotonic() + seconds)
+
+    return find_one
+
+
+def find_line(source: str, text: str) -> int:
+    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
+
+
+def list_repairs(findings: Findings, line: int) -> set[tuple[str, int, str | None, str, str]]:
+    repairs = [found.attempt.repair for found in findings.found if found.is_full]
+    return {(r.kind, r.visit, r.variable, r.was, r.with_) for r in repairs if r.line == line}
+
+
+HEADER = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+
+
+def test_wrong_value_passed(find):
+    source = HEADER + (
+        "static int area(int width, int height) { return width * height; }\n"
+        "int main(int argc, char **argv)\n{\n"
+        "    int width = atoi(argv[1]), height = atoi(argv[2]);\n"
+        '    printf("%d\\n", area(width, width + 1));\n'
+        "    return argc > 9 + height;\n}\n"
+    )
+    findings = find(source, "10 2", "20", "3 4", "1 2")
+    assert ("argument", 1, "height", "11", "2") in list_repairs(findings, find_line(source, "area(width, width"))
+
+
+def test_wrong_condition_at_one_visit_and_throughout(find):
+    source = HEADER + (
+        "int main(int argc, char **argv)\n{\n"
+        "    int count = 0, least = 10;\n"
+        "    for (int i = 1; i < argc; i++)\n"
+        "        if (atoi(argv[i]) > least)\n"
+        "            count++;\n"
+        '    printf("%d\\n", count);\n'
+        "    return 0;\n}\n"
+    )
+    findings = find(source, "10 11 3 12", "3", "1 20", "9 9")
+    line = find_line(source, "> least")
+    assert ("branch", 1, None, "this way", "the other way") in list_repairs(findings, line)
+    assert ("branch", 0, None, "equal values this way", "equal values the other way") in list_repairs(findings, line)
+    (variant,) = [f for f in findings.found if f.attempt.line[1] == line and isinstance(f.attempt.alteration, Patch)]
+    assert variant.keeps
+    # A limit of 9 would do as well; all other changes harm the passing runs.
+    kept = {f.attempt.line[1] for f in findings.found if f.keeps}
+    assert kept == {line, find_line(source, "least = 10")}
+
+
+def test_defect_that_must_be_undone_several_times(find):
+    source = HEADER + (
+        "int main(int argc, char **argv)\n{\n"
+        "    int sum = 0;\n"
+        "    for (int i = 1; i < argc; i++)\n"
+        "        sum += atoi(argv[i]) % 8 == 7 ? 1 : 0;\n"
+        '    printf("%d\\n", sum);\n'
+        "    return 0;\n}\n"
+    )
+    # Meant is the remainder 6.
+    findings = find(source, "6 14 7 22 7", "3", "1 2")
+    assert ("value", 0, None, "7", "6") in list_repairs(findings, find_line(source, "% 8 == 7"))
+
+
+def test_wrong_return(find):
+    source = HEADER + (
+        "enum state { GOOD, BAD, UGLY };\n"
+        "static enum state judge(int n)\n{\n"
+        "    if (n > 100)\n"
+        "        return BAD;\n"
+        "    return GOOD;\n}\n"
+        "int main(int argc, char **argv)\n{\n"
+        "    enum state state = judge(atoi(argv[1]) * argc);\n"
+        '    printf("%d\\n", state);\n'
+        "    return 0;\n}\n"
+    )
+    findings = find(source, "200", "2", "5")
+    assert ("return", 1, None, "BAD", "UGLY") in list_repairs(findings, find_line(source, "return BAD"))
+    assert ("value", 1, "state", "BAD", "UGLY") in list_repairs(findings, find_line(source, "state = judge"))
+
+
+def test_pointer_to_another_object_in_scope(find):
+    source = HEADER + (
+        "struct list { const char *name; struct list *next; };\n"
+        "int main(int argc, char **argv)\n{\n"
+        '    struct list third = {"c", NULL}, second = {"b", &third}, first = {"a", &second};\n'
+        "    struct list *current = &first;\n"
+        "    if (argc > 1)\n"
+        "        current = first.next->next->next;\n"
+        '    printf("%s%s\\n", current ? current->name : "none", argv[argc]  ? "?" : "");\n'
+        "    return 0;\n}\n"
+    )
+    findings = find(source, "x", "c", "")
+    line = find_line(source, "next->next->next")
+    assert ("value", 1, "current", "NULL", "second.next") in list_repairs(findings, line)
+
+
+def test_crash(find):
+    source = HEADER + (
+        "int main(int argc, char **argv)\n{\n"
+        "    int *p = NULL, n = 5;\n"
+        "    if (argc > 5 && argv)\n"
+        "        p = &n;\n"
+        '    printf("%d\\n", *p);\n'
+        "    return 0;\n}\n"
+    )
+    findings = find(source, "x", "5")
+    assert ("branch", 1, None, "this way", "the other way") in list_repairs(findings, find_line(source, "argc > 5"))
+
+
+def test_without_any_passing_run(find):
+    source = HEADER + 'int main(int argc, char **argv)\n{\n    int n = argc;\n    puts(n == 7 ? argv[0] : "a");\n}\n'
+    findings = find(source, "", "program")
+    assert findings.spectrum.passing == []
+    assert any(found.is_full for found in findings.found)
+
+
+def test_chance_is_refused(find):
+    source = HEADER + (
+        "int main(void)\n{\n"
+        '    FILE *file = fopen("ticks", "a+");\n'
+        "    fputc('x', file);\n"
+        '    printf("%ld\\n", ftell(file));\n'
+        "    return 0;\n}\n"
+    )
+    with pytest.raises(Refusal, match="something else each time"):
+        find(source, "", "3")
+
+
+def test_end_of_the_time_leaves_what_is_known(find):
+    source = (
+        HEADER + "int main(void)\n{\n    for (volatile int i = 0; i < 100000000; i++)\n        ;\n    return 1;\n}\n"
+    )
+    findings = find(source, "", "1", seconds=1.5)
+    assert findings.found == []

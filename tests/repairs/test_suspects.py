@@ -1,0 +1,91 @@
+"""The ranking of lines, from findings made by hand."""
+
+from __future__ import annotations
+
+from pytest_causechain.model.chain import Repair, Suspect
+from pytest_causechain.model.intervention import Intervention, Spot
+from pytest_causechain.repairs.search import Attempt, Findings, Found
+from pytest_causechain.repairs.spectrum import Spectrum
+from pytest_causechain.repairs.suspects import Ranking
+
+
+def make_found(line: int, when: int = 0, *, is_full: bool = True, is_whole: bool = True, keeps: bool = False) -> Found:
+    repair = Repair("value", "a.c", line, "f", 1, f"x{line}", "3", "2")
+    attempt = Attempt(Intervention(Spot("value", ())), repair, when, is_whole)
+    return Found(attempt, is_full, keeps)
+
+
+def make_findings(*found: Found, passing: list[list[int]] | None = None, failing: list[int] | None = None) -> Findings:
+    lines = failing or sorted({f.attempt.repair.line for f in found})
+    spectrum = Spectrum([{("a.c", n) for n in run} for run in passing or []], [{("a.c", n) for n in lines}])
+    return Findings(list(found), {("a.c", n): "f" for n in lines}, spectrum)
+
+
+def rank(*findings: Findings, transitions: tuple[Suspect, ...] = ()) -> list[int]:
+    return [suspect.line for suspect in Ranking(findings, transitions).suspects()]
+
+
+def test_of_lines_that_are_equal_the_earlier_comes_first():
+    assert rank(make_findings(make_found(10, when=7), make_found(20, when=3))) == [20, 10]
+
+
+def test_line_that_fewer_passing_tests_execute_comes_first():
+    findings = make_findings(make_found(10, when=1), make_found(20, when=2), passing=[[10], [10, 20]])
+    assert rank(findings) == [20, 10]
+
+
+def test_votes_of_other_failing_tests_come_before_coverage():
+    own = make_findings(make_found(10), make_found(20), passing=[[10]])
+    assert rank(own, make_findings(make_found(10))) == [10, 20]
+
+
+def test_change_that_leaves_the_passing_tests_alone_comes_before_coverage():
+    findings = make_findings(make_found(10, keeps=True), make_found(20), passing=[[10]])
+    assert rank(findings) == [10, 20]
+
+
+def test_change_of_all_executions_comes_before_one_of_many():
+    findings = make_findings(make_found(10, when=1, is_whole=False), make_found(20, when=2))
+    assert rank(findings) == [20, 10]
+
+
+def test_nearly_repaired_comes_behind_repaired_and_before_covered():
+    near = make_found(10, when=1, is_full=False)
+    findings = make_findings(near, make_found(20, when=2), passing=[[10]], failing=[10, 20, 30])
+    assert rank(findings) == [20, 10, 30]
+
+
+def test_lines_that_all_tests_execute_are_no_suspects():
+    assert rank(make_findings(make_found(10), passing=[[10, 20]], failing=[10, 20])) == [10]
+
+
+def test_several_repairs_of_a_line_are_one_suspect():
+    ranking = Ranking([make_findings(make_found(10, 4), make_found(10, 2, is_whole=False), make_found(10, 1))])
+    assert [s.line for s in ranking.suspects()] == [10]
+    assert ranking.twins() == [make_found(10, 1)]
+    assert [found.attempt.when for found in ranking.repairs()] == [1, 4, 2]
+
+
+def test_transitions_are_suspects_too():
+    transition = Suspect(1, "a.c", 40, "g", "here the cause moves from x to y")
+    suspects = Ranking([make_findings(make_found(10))], [transition]).suspects()
+    assert [(s.rank, s.line, s.function, s.why) for s in suspects] == [
+        (1, 10, "f", "with x10 = 2 instead of 3 here the test passes"),
+        (2, 40, "g", "here the cause moves from x to y"),
+    ]
+
+
+def test_reasons():
+    own = make_findings(make_found(10), make_found(20, is_full=False), passing=[[10, 20], []], failing=[10, 20, 30])
+    told = {s.line: s.why for s in Ranking([own, make_findings(make_found(10), make_found(50))]).suspects()}
+    assert told == {
+        10: "with x10 = 2 instead of 3 here the test passes, as does 1 other failing test of the program",
+        20: "with x20 = 2 instead of 3 here the test comes nearer to passing",
+        30: "1 of 1 failing and 0 of 2 passing tests of the program execute this line",
+        50: "a change here makes another failing test of the program pass",
+    }
+
+
+def test_nothing_found():
+    ranking = Ranking([Findings()])
+    assert (ranking.twins(), ranking.suspects()) == ([], ())

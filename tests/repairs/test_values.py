@@ -1,0 +1,88 @@
+"""Guesses at other values, and how they are told."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from pytest_causechain.model.intervention import Like, Sighting
+from pytest_causechain.repairs.values import guess_values, show
+
+INT = {"kind": "int", "size": 4, "signed": True}
+UNSIGNED = {"kind": "int", "size": 4, "signed": False}
+ENUM = {"kind": "enum", "size": 4, "values": {"OFF": 0, "ON": 1, "BROKEN": 5}}
+POINTER = {"kind": "pointer", "size": 8, "target": 0}
+CHAR = {"kind": "char", "size": 1, "signed": True}
+BOOL = {"kind": "bool", "size": 1}
+DOUBLE = {"kind": "float", "size": 8}
+
+
+def number(value: int, size: int = 4) -> bytes:
+    return value.to_bytes(size, "little", signed=True)
+
+
+def guess(was: bytes, row, seen=(), likes=(), is_float=False) -> list[str]:
+    sighting = Sighting(was, "x", 0, tuple(likes))
+    return [candidate.text for candidate in guess_values(sighting, row, is_float, seen)]
+
+
+def test_neighbours_of_a_number():
+    assert guess(number(3), INT) == ["4", "2", "0", "1", "-3", "-1", "5"]
+
+
+def test_the_value_itself_and_repetitions_are_left_out():
+    texts = guess(number(1), INT, seen=[number(1), number(2), number(40)], likes=[Like("n", number(40))])
+    assert "1" not in texts
+    assert texts.count("2") == texts.count("40") == 1
+
+
+def test_values_seen_and_likes_follow():
+    texts = guess(number(3), INT, seen=[number(70)], likes=[Like("n", number(80))])
+    assert texts[-2:] == ["70", "80"]
+
+
+def test_other_enumerators():
+    assert guess(number(1), ENUM) == ["OFF", "BROKEN"]
+
+
+def test_truth():
+    assert guess(b"\1", BOOL) == ["0"]
+
+
+def test_pointers_are_told_by_name_and_those_of_other_runs_mean_nothing():
+    likes = [Like("list.first", number(0x5555_0000, 8))]
+    assert guess(number(0x5555_1000, 8), POINTER, [number(0x5555_9999, 8), bytes(8)], likes) == ["NULL", "list.first"]
+
+
+def test_word_that_looks_like_an_address_is_a_pointer():
+    assert guess(number(0x7FFF_FFFF_E000, 8), None) == ["NULL"]
+    assert "9" in guess(number(8, 8), None)
+
+
+def test_floating_point():
+    texts = guess(struct.pack("<d", 2.5), DOUBLE)
+    assert texts == ["3.5", "1.5", "0", "1", "-2.5"]
+    assert guess(struct.pack("<d", 2.5), None, is_float=True) == texts
+
+
+def test_huge_number_wraps_round():
+    assert guess(number(2**31 - 1), INT)[0] == "-2147483648"
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "row", "text"),
+    [
+        pytest.param(number(-1), "int", INT, "-1", id="signed"),
+        pytest.param(number(-1), "int", UNSIGNED, "4294967295", id="unsigned"),
+        pytest.param(b"a", "char", CHAR, "'a'", id="character"),
+        pytest.param(b"'", "char", CHAR, r"'\''", id="quote"),
+        pytest.param(b"\n", "char", CHAR, "10", id="control"),
+        pytest.param(number(5), "enum", ENUM, "BROKEN", id="enumerator"),
+        pytest.param(number(9), "enum", ENUM, "9", id="no-enumerator"),
+        pytest.param(bytes(8), "pointer", POINTER, "NULL", id="null"),
+        pytest.param(number(0x1234, 8), "pointer", POINTER, "0x1234", id="address"),
+    ],
+)
+def test_shown_as_in_c(data, kind, row, text):
+    assert show(data, kind, row) == text
