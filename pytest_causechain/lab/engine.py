@@ -131,6 +131,7 @@ def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
         "count": lab.count,
         "values": lab.values,
         "sights": lab.sights,
+        "follow": lab.follow,
         "interventions": lab.interventions,
     }
     return calls[call.name](*call.arguments)

@@ -150,6 +150,17 @@ class InterveningLab(PtraceLab):
             likes = tuple(anchored(subject, like) for like in likes)
         return Sighting(was, leaf.name if leaf is not None else None, kind, likes)
 
+    def follow(self, side: Side, intervention: Intervention, spot: Spot) -> bytes | None:
+        """The value at a spot behind an intervention; None where the run does not get."""
+        deadline = self._begin()
+        try:
+            with ending(self._reach(side, intervention.spot.stops, deadline)) as subject:
+                self._apply(subject, intervention)
+                self._run_to(subject, spot.stops, deadline)
+                return read_value(subject, spot)[0]
+        except (NotReached, ProcessGone):
+            return None
+
     def interventions(
         self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
     ) -> list[Observation]:

@@ -124,6 +124,10 @@ class RemoteLab(Lab):
         sights: list[Sighting | None] = self._call(Call("sights", (side, tuple(spots))))
         return sights
 
+    def follow(self, side: Side, intervention: Intervention, spot: Spot) -> bytes | None:
+        value: bytes | None = self._call(Call("follow", (side, intervention, spot)))
+        return value
+
     def interventions(
         self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
     ) -> list[Observation]:

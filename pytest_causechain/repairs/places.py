@@ -63,6 +63,15 @@ class Places:
         times = self._times.get(watch or 0, ())
         return times[visit - 1] if visit <= len(times) else self._last
 
+    def stops_after(self, when: int, spot: Spot) -> tuple[Stop, ...]:
+        """The way from a block's execution, as counted by `when`, to a spot; nothing where that is not known."""
+        first, *rest = spot.stops
+        times = self._times.get(first.address, ())
+        visit = first.visit - bisect_right(times, when)
+        if not times or visit < 0:
+            return ()
+        return (Stop(first.address, visit), *rest) if visit else tuple(rest)
+
     def _is_wanted(self, effect: Effect, executed: Collection[int]) -> bool:
         function = self._program.function_at(effect.statement)
         assert function is not None

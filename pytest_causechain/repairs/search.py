@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +32,8 @@ from pytest_causechain.repairs.values import classify, guess_values, show
 # Of one failing test. More of them find more repairs of the same lines.
 MOST_EXPERIMENTS = 5000
 BATCH = 48
+# Repairs asked for whether they only change a copy of what an earlier one changes.
+MOST_COMPARED = 60
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 # Passing runs: whose coverage, whose values, and who must be left alone by a variant of an instruction.
 MOST_COVERED, MOST_WATCHED, MOST_KEPT = 60, 5, 12
@@ -73,11 +75,13 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Found:
     """`is_full`: the test passes; else it comes nearer to that. `keeps`: passing runs are left as they were, for a
-    variant of an instruction, which can be tried on them."""
+    variant of an instruction, which can be tried on them. `origin` is the line of an earlier repair that brings the
+    same value here: this one only changes a copy."""
 
     attempt: Attempt
     is_full: bool
     keeps: bool = False
+    origin: Line | None = None
 
 
 @dataclass(slots=True)
@@ -151,6 +155,7 @@ class RepairSearch:
                 break
             self._try(attempts)
         self._check_variants()
+        self._find_copies()
 
     # What the runs do
 
@@ -294,8 +299,7 @@ class RepairSearch:
         """Whether the passing runs that execute a repaired line are the same with the variant."""
         for number, found in enumerate(self._findings.found):
             if found.is_full and isinstance(found.attempt.alteration, Patch):
-                keeps = self._keeps(found.attempt)
-                self._findings.found[number] = Found(found.attempt, True, keeps)
+                self._findings.found[number] = replace(found, keeps=self._keeps(found.attempt))
 
     def _keeps(self, attempt: Attempt) -> bool:
         sides = [side for side in self._passing if attempt.line in self._covered.get(side, ())]
@@ -307,6 +311,31 @@ class RepairSearch:
             if what_it_showed(observed) != what_it_showed(self._natural[side]):
                 return False
         return True
+
+    def _find_copies(self) -> None:
+        """What was, and is then, the same as at an earlier repair may come from there: the run tells."""
+        earlier: dict[tuple[bytes, bytes], list[Attempt]] = {}
+        full = [(found.attempt.when, number) for number, found in enumerate(self._findings.found) if found.is_full]
+        for _, number in islice(sorted(full), MOST_COMPARED):
+            found = self._findings.found[number]
+            alteration = found.attempt.alteration
+            if isinstance(alteration, Patch) or not alteration.data:
+                continue
+            same = earlier.setdefault((found.attempt.was, alteration.data), [])
+            origin = next((attempt for attempt in same if self._leads_to(attempt, found.attempt)), None)
+            if origin is not None:
+                self._findings.found[number] = replace(found, origin=origin.line)
+            if all(attempt.line != found.attempt.line for attempt in same):
+                same.append(found.attempt)
+
+    def _leads_to(self, earlier: Attempt, later: Attempt) -> bool:
+        """Whether the earlier alone brings the later one's value to its spot."""
+        assert isinstance(earlier.alteration, Intervention) and isinstance(later.alteration, Intervention)
+        stops = self._places.stops_after(earlier.when, later.alteration.spot)
+        if earlier.line == later.line or not stops:
+            return False
+        spot = replace(later.alteration.spot, stops=stops)
+        return self._lab.follow("failing", earlier.alteration, spot) == later.alteration.data
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

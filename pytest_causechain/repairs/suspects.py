@@ -2,11 +2,12 @@
 
 A line counts by the failing tests that it repairs; then by whether a change of its code repairs and leaves the passing
 tests alone; then by coverage. Of lines that are equal so far, one where a repair changes all executions comes before
-one where a single one out of many must be changed, and the earlier before the later, which may only hand on what the
-earlier did."""
+one where a single one out of many must be changed, and the earlier before the later. A line that only hands on a value
+never comes before the one that the value is from."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,13 @@ class _Evidence:
         return min(self.full, key=weigh, default=None)
 
     @property
+    def origin(self) -> Line | None:
+        """Of the first of its repairs, where all of them only change copies."""
+        if not all(found.origin for found in self.full):
+            return None
+        return min(self.full, key=lambda found: found.attempt.when).origin if self.full else None
+
+    @property
     def when(self) -> int:
         return min((found.attempt.when for found in self.full), default=NEVER)
 
@@ -48,7 +56,7 @@ class Ranking:
         self._spectrum = findings[0].spectrum
         self._lines: dict[Line, _Evidence] = {}
         self._collect(transitions)
-        self.lines = sorted(self._lines, key=self._key)
+        self.lines = self._put_behind_origins(sorted(self._lines, key=self._key))
 
     def _collect(self, transitions: Sequence[Suspect]) -> None:
         for number, findings in enumerate(self._findings):
@@ -66,6 +74,21 @@ class Ranking:
                 self._evidence(line, function)
         for suspect in transitions:
             self._evidence((suspect.file, suspect.line), suspect.function).transition = suspect
+
+    def _put_behind_origins(self, lines: Sequence[Line]) -> list[Line]:
+        """What only changes copies does not outrank the line where the value comes from."""
+        placed: dict[Line, None] = {}
+        waiting: dict[Line, list[Line]] = defaultdict(list)
+        for line in lines:
+            origin = self._lines[line].origin
+            if origin is not None and origin not in placed:
+                waiting[origin].append(line)
+                continue
+            free = [line]
+            while free:
+                placed[first := free.pop(0)] = None
+                free += waiting.pop(first, [])
+        return list(placed)
 
     def _evidence(self, line: Line, function: str) -> _Evidence:
         return self._lines.setdefault(line, _Evidence(function))

@@ -171,6 +171,18 @@ class TestSight:
         assert lab.sights("failing", [find_spot(lab, "value", "limit = sum", visit=2)]) == [None]
 
 
+class TestFollowing:
+    def test_value_that_comes_of_it(self, lab):
+        spot = find_spot(lab, "value", "sum += twice", visit=3)
+        intervention = Intervention(spot, (100).to_bytes(4, "little"))
+        later = find_spot(lab, "value", "limit = sum")
+        assert lab.follow("failing", intervention, later) == (124).to_bytes(4, "little")
+
+    def test_spot_that_is_not_reached_any_more(self, lab):
+        spot = find_spot(lab, "branch", "item->price < most")
+        assert lab.follow("failing", Intervention(spot), find_spot(lab, "value", "limit = sum")) is None
+
+
 class TestLearning:
     def test_coverage(self, lab):
         statements = {s.address: s.line for f in lab.program.functions for s in f.statements}

@@ -133,6 +133,25 @@ def test_pointer_to_another_object_in_scope(find):
     assert ("value", 1, "current", "NULL", "second.next") in list_repairs(findings, line)
 
 
+def test_copies_know_where_their_value_is_from(find):
+    source = HEADER + (
+        "int main(int argc, char **argv)\n{\n"
+        "    int meant = 40, other = 0;\n"
+        "    int size = atoi(argv[1]);\n"
+        "    int copy = size;\n"
+        "    if (size == 41)\n"
+        "        other = copy;\n"
+        '    printf("%d\\n", (argc && other ? other : 40) + meant - 40);\n'
+        "    return 0;\n}\n"
+    )
+    findings = find(source, "41", "40", "1", "2")
+    told = [(f.attempt.line[1], f.origin and f.origin[1]) for f in findings.found if f.attempt.repair.with_ == "40"]
+    first, copy = find_line(source, "size = atoi"), find_line(source, "copy = size")
+    assert {(first, None), (copy, first)} <= set(told)
+    # With 40 from the beginning it is not reached at all.
+    assert (find_line(source, "other = copy"), copy) in told
+
+
 def test_crash(find):
     source = HEADER + (
         "int main(int argc, char **argv)\n{\n"

@@ -9,10 +9,18 @@ from pytest_causechain.repairs.spectrum import Spectrum
 from pytest_causechain.repairs.suspects import Ranking
 
 
-def make_found(line: int, when: int = 0, *, is_full: bool = True, is_whole: bool = True, keeps: bool = False) -> Found:
+def make_found(
+    line: int,
+    when: int = 0,
+    *,
+    is_full: bool = True,
+    is_whole: bool = True,
+    keeps: bool = False,
+    origin: int | None = None,
+) -> Found:
     repair = Repair("value", "a.c", line, "f", 1, f"x{line}", "3", "2")
     attempt = Attempt(Intervention(Spot("value", ())), repair, when, is_whole)
-    return Found(attempt, is_full, keeps)
+    return Found(attempt, is_full, keeps, ("a.c", origin) if origin is not None else None)
 
 
 def make_findings(*found: Found, passing: list[list[int]] | None = None, failing: list[int] | None = None) -> Findings:
@@ -32,6 +40,17 @@ def test_of_lines_that_are_equal_the_earlier_comes_first():
 def test_line_that_fewer_passing_tests_execute_comes_first():
     findings = make_findings(make_found(10, when=1), make_found(20, when=2), passing=[[10], [10, 20]])
     assert rank(findings) == [20, 10]
+
+
+def test_copy_comes_behind_its_origin_whatever_executes_it():
+    copies = make_found(20, when=2, origin=10), make_found(30, when=3, origin=20)
+    findings = make_findings(make_found(10, when=1), *copies, passing=[[10], [10, 20]])
+    assert rank(findings) == [10, 20, 30]
+
+
+def test_line_that_also_changes_more_than_a_copy_stands_for_itself():
+    both = make_found(20, when=2, origin=10), make_found(20, when=2)
+    assert rank(make_findings(make_found(10, when=1), *both, passing=[[10], [10]])) == [20, 10]
 
 
 def test_votes_of_other_failing_tests_come_before_coverage():
