@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from pytest_causechain.causes.approach import approach
 from pytest_causechain.causes.explanation import Explanation, describe_failure, describe_outcome, told_links
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.lab.laboratory import Side
@@ -27,6 +28,9 @@ from pytest_causechain.settings import Settings
 REPETITIONS = 3
 # An altered run may take longer than the original ones, but not without end.
 PATIENCE, LEAST_SECONDS = 10, 2.0
+# Rules that tell for any input whether a run is right. Where the output is wrong, a run with an input that no test has
+# may print something else that is wrong, too.
+TELLING = ("crash", "hang", "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Pair:
     why: str | None = None
     alteration: Intervention | Patch | None = None
     repair: Repair | None = None
+    # Whether no test made the passing run: its command is one between those of the two tests.
+    is_made: bool = False
 
     @property
     def peer(self) -> Peer:
@@ -108,33 +114,63 @@ class _Diagnosis:
         self.unshown: set[Moment] = set()
 
     def run(self) -> None:
+        with self.open_lab() as lab:
+            oracle = self.repeat_runs(lab, self.learn_oracle)
+            nearer = self.approach(lab, oracle)
+            if nearer is None:
+                self.find_causes(lab, oracle)
+        if nearer is not None:
+            self.pair = nearer
+            with self.open_lab() as lab:
+                self.find_causes(lab, self.repeat_runs(lab, lambda _passing, _failing: oracle))
+
+    def open_lab(self) -> RemoteLab:
         self.progress("preparing the laboratory")
         pair, libraries, cache = self.pair, self.settings.libraries, self.settings.cache
-        with RemoteLab(
-            pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration
-        ) as lab:
-            self.lab = lab
-            oracle = self.repeat_runs(lab)
-            self.progress("tracing both runs")
-            begin = time.monotonic()
-            self.timeline = Timeline(lab)
-            self.trace_seconds += time.monotonic() - begin
-            stdin: dict[Side, bytes] = {"passing": self.pair.passing.stdin, "failing": self.pair.failing.stdin}
-            self.inquiry = Inquiry(lab, self.timeline, oracle, stdin, self.progress)
-            self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
-            self.search.add(self.timeline.calls())
-            self.find_transitions(self.inquiry, self.search)
-            self.refine(self.timeline, self.search)
-            self.find_transitions(self.inquiry, self.search)
-            self.verify_links(self.inquiry, self.search)
+        self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration)
+        return self.lab
 
-    def repeat_runs(self, lab: RemoteLab) -> Oracle:
+    def approach(self, lab: RemoteLab, oracle: Oracle) -> Pair | None:
+        """A pair whose passing run is nearer to the failing one. A twin has the same input already, and gdb would
+        take too long."""
+        if self.pair.alteration is not None or lab.name == "gdb" or oracle.rule.kind not in TELLING:
+            return None
+        self.progress("looking for a nearer passing run")
+        usual = lab.experiment("passing").code
+
+        def judge(observation: Observation) -> Outcome:
+            outcome = oracle.judge(observation)
+            # It may have been stopped by a complaint about its input.
+            is_odd = outcome is Outcome.PASS and (observation.ending, observation.code) != ("exit", usual)
+            return Outcome.UNRESOLVED if is_odd else outcome
+
+        nearer = approach(self.pair.passing, self.pair.failing, lab.observe, judge)
+        if nearer is None or any(judge(lab.observe(nearer.command)) is not Outcome.PASS for _ in range(REPETITIONS)):
+            return None
+        why = f"its input made nearer to the failing run's: {nearer.edits} {'edit' if nearer.edits == 1 else 'edits'}"
+        return replace(self.pair, passing=nearer.command, why=why, is_made=True)
+
+    def find_causes(self, lab: RemoteLab, oracle: Oracle) -> None:
+        self.progress("tracing both runs")
+        begin = time.monotonic()
+        self.timeline = Timeline(lab)
+        self.trace_seconds += time.monotonic() - begin
+        stdin: dict[Side, bytes] = {"passing": self.pair.passing.stdin, "failing": self.pair.failing.stdin}
+        self.inquiry = Inquiry(lab, self.timeline, oracle, stdin, self.progress)
+        self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
+        self.search.add(self.timeline.calls())
+        self.find_transitions(self.inquiry, self.search)
+        self.refine(self.timeline, self.search)
+        self.find_transitions(self.inquiry, self.search)
+        self.verify_links(self.inquiry, self.search)
+
+    def repeat_runs(self, lab: RemoteLab, learn_oracle: LearnOracle) -> Oracle:
         """Both runs again, several times: the oracle must tell them apart each time."""
         self.progress("repeating both runs")
         passing = self.repeat_passing(lab)
         failing = [lab.experiment("failing")]
         self.introduce(passing[0], failing[0], None)
-        oracle = self.learn_oracle(passing[0], failing[0])
+        oracle = learn_oracle(passing[0], failing[0])
         self.introduce(passing[0], failing[0], oracle.rule)
         failing += (lab.experiment("failing") for _ in range(REPETITIONS - 1))
         again: tuple[tuple[str, str, Outcome, list[Observation]], ...] = (
@@ -180,6 +216,7 @@ class _Diagnosis:
             outcome=describe_outcome(observation, rule),
             distance=self.pair.distance if chosen else None,
             why=self.pair.why if chosen else None,
+            is_made=chosen and self.pair.is_made,
         )
 
     def find_transitions(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:

@@ -125,6 +125,7 @@ def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
     if not isinstance(lab, InterveningLab):
         raise Refusal("repairs are not looked for in a program that only gdb can run: see `lab` in chain.json.")
     calls: dict[str, Callable[..., Any]] = {
+        "observe": lab.observe,
         "signatures": lab.signatures,
         "effects": lab.effects,
         "cover": lab.cover,

@@ -25,6 +25,9 @@ from pytest_causechain.process.tracee import NotReached
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.process.watching import watch
 
+# The side of a command that is run once.
+OTHERWISE: Side = "otherwise"
+
 
 class InterveningLab(PtraceLab):
     """Knows of `others`, further runs of the program, too. With a `repair`, the passing run is the failing one with
@@ -59,6 +62,14 @@ class InterveningLab(PtraceLab):
             subject.kill()
             raise
         return subject
+
+    def observe(self, command: Command) -> Observation:
+        """What the program shows when it is started in another way."""
+        self._commands[OTHERWISE] = command
+        try:
+            return self.experiment(OTHERWISE)
+        finally:
+            self._forget(OTHERWISE)
 
     def signatures(self) -> dict[int, Signature]:
         """Of the program's own functions, by address."""

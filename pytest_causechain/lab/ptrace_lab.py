@@ -196,6 +196,12 @@ class PtraceLab(Lab):
             raise addresses_vary(command.program.path)
         return None
 
+    def _forget(self, side: Side) -> None:
+        """What is known of runs that are not made again."""
+        if (root := self._roots.pop(side, None)) is not None:
+            root.close()
+        self._backtraces = {key: frames for key, frames in self._backtraces.items() if key[0] != side}
+
     def _reach(self, side: Side, stops: Sequence[Stop], deadline: float, keep: bool = True) -> Subject:
         """A run that stands at the stops: a copy of one that does, where that is possible. `keep` that one: there
         will be more copies."""

@@ -100,6 +100,10 @@ class RemoteLab(Lab):
 
     # Interventions; a Refusal in a lab that cannot make them.
 
+    def observe(self, command: Command) -> Observation:
+        observation: Observation = self._call(Call("observe", (command,)))
+        return observation
+
     def signatures(self) -> dict[int, Signature]:
         signatures: dict[int, Signature] = self._call(Call("signatures"))
         return signatures

@@ -12,7 +12,8 @@ from pytest_causechain.model.observation import Frame
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """One of the two runs, as told to the reader; `distance` and `why` tell how the neighbour was chosen."""
+    """One of the two runs, as told to the reader; `distance` and `why` tell how the neighbour was chosen. `is_made`:
+    its command was made from that of the test and the failing one."""
 
     test: str
     argv: tuple[str, ...]
@@ -21,6 +22,7 @@ class Party:
     outcome: str
     distance: float | None = None
     why: str | None = None
+    is_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
