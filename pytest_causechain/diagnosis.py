@@ -26,8 +26,6 @@ from pytest_causechain.settings import Settings
 
 # The original runs are repeated this often before anything is concluded from them.
 REPETITIONS = 3
-# An altered run may take longer than the original ones, but not without end.
-PATIENCE, LEAST_SECONDS = 10, 2.0
 # Rules that tell for any input whether a run is right. Where the output is wrong, a run with an input that no test has
 # may print something else that is wrong, too.
 TELLING = ("crash", "hang", "user")
@@ -193,7 +191,7 @@ class _Diagnosis:
             begin = time.monotonic()
             runs.append(lab.experiment("passing"))
             seconds.append(time.monotonic() - begin)
-        lab.run_seconds = max(LEAST_SECONDS, PATIENCE * statistics.median(seconds))
+        lab.allow(statistics.median(seconds))
         return runs
 
     def introduce(self, passing: Observation, failing: Observation, rule: Rule | None) -> None:

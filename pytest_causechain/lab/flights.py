@@ -14,7 +14,7 @@ from pytest_causechain.process.maps import cpu_seconds
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.tracee import End, Finish, wait_for_any
 
-# How often experiments with limits are looked after.
+# How often experiments are looked after.
 LOOK_UP_SECONDS = 0.02
 
 
@@ -44,12 +44,11 @@ class Flight:
     job: Job
     subject: Subject
     deadline: float
+    cpu_seconds: float
     finish: Finish | None
 
     def is_late(self) -> bool:
-        limits = self.job.limits
-        is_over = limits is not None and cpu_seconds(self.subject.pid) > limits.cpu_seconds
-        return is_over or time.monotonic() >= self.deadline
+        return cpu_seconds(self.subject.pid) > self.cpu_seconds or time.monotonic() >= self.deadline
 
 
 def land_first(flights: Sequence[Flight]) -> tuple[Flight, End]:
@@ -58,9 +57,8 @@ def land_first(flights: Sequence[Flight]) -> tuple[Flight, End]:
             return flight, End("timeout", signal.SIGKILL)
     by_pid = {flight.subject.pid: flight for flight in flights}
     soonest = min(flight.deadline for flight in flights)
-    is_limited = any(flight.job.limits is not None for flight in flights)
     while True:
-        look_up = min(soonest, time.monotonic() + LOOK_UP_SECONDS) if is_limited else soonest
+        look_up = min(soonest, time.monotonic() + LOOK_UP_SECONDS)
         found = wait_for_any([flight.subject for flight in flights], look_up)
         late = [flight for flight in flights if found is None and flight.is_late()]
         if found is None and not late:

@@ -247,9 +247,10 @@ class PtraceLab(Lab):
         return self._templates[key]
 
     def _take_off(self, side: Side, number: int, job: Job) -> Flight:
-        deadline = self._begin()
+        deadline, cpu_limit = self._begin(), self.run_cpu_seconds
         if job.limits is not None:
             deadline = min(deadline, time.monotonic() + job.limits.seconds)
+            cpu_limit = min(cpu_limit, job.limits.cpu_seconds)
         try:
             subject = self._reach(side, job.stops, deadline, job.is_one_of_many)
         except NotReached:
@@ -260,9 +261,9 @@ class PtraceLab(Lab):
             limit_memory(subject.pid)
             if job.limits is not None:
                 limit_output(subject.pid, job.limits.output_bytes)
-            return Flight(number, job, subject, deadline, Finish(subject))
+            return Flight(number, job, subject, deadline, cpu_limit, Finish(subject))
         except ProcessGone:
-            return Flight(number, job, subject, deadline, None)
+            return Flight(number, job, subject, deadline, cpu_limit, None)
         except BaseException:
             subject.kill()
             raise

@@ -134,8 +134,8 @@ def trace_visits(lab: RemoteLab, addresses: Sequence[int]) -> dict[int, list[int
     """For each address the numbers of its executions among all of them."""
     trace = lab.trace("failing", (), addresses, limit=lab.recordable)
     times: dict[int, list[int]] = defaultdict(list)
-    for number, event in enumerate(trace.events):
-        times[event.address].append(number)
+    for number, address in enumerate(trace.events.addresses):
+        times[address].append(number)
     return times
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.laboratory import Side, name_other
+from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
 from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.chain import Repair
@@ -41,8 +41,8 @@ WATCHED_VISITS = 4
 # Of the time for the search, for learning about the other runs.
 COVERING_SHARE = 0.25
 # An altered run may take longer and write more than the others, but not without end.
-PATIENCE, FIRST_SECONDS = 10, 0.05
-LEAST_CPU_SECONDS, LEAST_SECONDS, LEAST_RUN_SECONDS = 0.05, 0.5, 2.0
+FIRST_SECONDS = 0.05
+LEAST_CPU_SECONDS, LEAST_SECONDS = 0.05, 0.5
 # The failing run and some passing ones are made this often before anything is concluded from them.
 REPETITIONS = 3
 OUTPUT_FACTOR, LEAST_OUTPUT = 8, 1 << 16
@@ -175,7 +175,7 @@ class RepairSearch:
             runs.append(self._covered[side])
         usual = statistics.median(seconds) if seconds else FIRST_SECONDS
         self._seconds = max(LEAST_CPU_SECONDS, PATIENCE * usual)
-        self._lab.run_seconds = max(LEAST_RUN_SECONDS, PATIENCE * usual)
+        self._lab.allow(usual)
 
     def _cover(self, side: Side) -> frozenset[int]:
         executed = self._lab.cover(side, self._statements)
