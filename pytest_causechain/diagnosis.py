@@ -9,11 +9,17 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from pytest_causechain.causes.approach import approach
-from pytest_causechain.causes.explanation import Explanation, describe_failure, describe_outcome, told_links
+from pytest_causechain.causes.explanation import (
+    Explanation,
+    describe_failure,
+    describe_outcome,
+    told_links,
+    told_transitions,
+)
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Repair, Rule, Seconds, Statistics
+from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Place, Repair, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
@@ -110,6 +116,7 @@ class _Diagnosis:
         self.inquiry: Inquiry | None = None
         self.search: TransitionSearch[Moment, Isolated] | None = None
         self.unshown: set[Moment] = set()
+        self.writers: dict[Moment, Place] = {}
 
     def run(self) -> None:
         with self.open_lab() as lab:
@@ -151,7 +158,7 @@ class _Diagnosis:
     def find_causes(self, lab: RemoteLab, oracle: Oracle) -> None:
         self.progress("tracing both runs")
         begin = time.monotonic()
-        self.timeline = Timeline(lab)
+        self.timeline = Timeline(lab, oracle.rule.kind == "hang")
         self.trace_seconds += time.monotonic() - begin
         stdin: dict[Side, bytes] = {"passing": self.pair.passing.stdin, "failing": self.pair.failing.stdin}
         self.inquiry = Inquiry(lab, self.timeline, oracle, stdin, self.progress)
@@ -161,6 +168,7 @@ class _Diagnosis:
         self.refine(self.timeline, self.search)
         self.find_transitions(self.inquiry, self.search)
         self.verify_links(self.inquiry, self.search)
+        self.find_writers(lab, self.inquiry, self.search)
 
     def repeat_runs(self, lab: RemoteLab, learn_oracle: LearnOracle) -> Oracle:
         """Both runs again, several times: the oracle must tell them apart each time."""
@@ -231,6 +239,18 @@ class _Diagnosis:
             if inquiry.leads_to(earlier, later):
                 self.unshown.discard(later[0])
 
+    def find_writers(self, lab: RemoteLab, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
+        """What the failing run did to the variables of each link since the one before."""
+        if lab.name == "gdb":
+            return
+        pairs = [(earlier, later) for (earlier, _), (later, _) in pairwise(told_links(search))]
+        for earlier, later in [*pairs, *((t.before, t.after) for t in told_transitions(search))]:
+            writing = inquiry.written(earlier, (later, search.known[later]))
+            if later not in self.writers and writing is not None:
+                self.progress(f"looking for what wrote at {later.position.function}()")
+                if (place := lab.find_writer("failing", *writing)) is not None:
+                    self.writers[later] = place
+
     def refine(self, timeline: Timeline, search: TransitionSearch[Moment, Isolated]) -> None:
         """Finer moments where the cause moves, until there are none.
 
@@ -262,7 +282,9 @@ class _Diagnosis:
         known = replace(self.known, reason=reason, statistics=self.statistics())
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
-        explanation = Explanation(self.lab.program, self.timeline, self.search, self.unshown, self.inquiry.was_so)
+        explanation = Explanation(
+            self.lab.program, self.timeline, self.search, self.unshown, self.inquiry.was_so, self.writers
+        )
         links = explanation.links()
         if not links:
             return replace(known, reason=reason or self.nothing_transferable(self.search, self.inquiry.most_deltas))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.debugger.program import ProgramMap
@@ -28,11 +28,13 @@ class Explanation:
         search: TransitionSearch[Moment, Isolated],
         unshown: Collection[Moment],
         was_so: Callable[[Moment, Isolated], bool],
+        writers: Mapping[Moment, Place],
     ) -> None:
         """`unshown` are the links of which it was not shown that the one before leads to them; `was_so` tells
-        whether the variables of a cause differed in the same way at an earlier moment already."""
+        whether the variables of a cause differed in the same way at an earlier moment already; `writers` where the
+        failing run wrote to what is the cause at a moment."""
         self._program, self._timeline, self._search = program, timeline, search
-        self._unshown, self._was_so = unshown, was_so
+        self._unshown, self._was_so, self._writers = unshown, was_so, writers
         self._transitions = told_transitions(search)
         self._before = {t.after: t.before for t in self._transitions}
 
@@ -51,6 +53,7 @@ class Explanation:
             experiments=cause.tally,
             confirmed=cause.confirmed,
             made_by=made_by,
+            written_by=self._writers.get(moment),
             follows=moment not in self._unshown,
         )
 
@@ -101,13 +104,14 @@ class Explanation:
     def _transition(self, before: Moment, after: Moment) -> Transition:
         here = self._only_statement(before, after)
         start, end = before.position, after.position
+        place = here or self._writers.get(after) or Place(end.file, end.line, end.function)
         known = self._search.known
         return Transition(
             from_=tuple(delta.name for delta in known[before].deltas),
             to=tuple(delta.name for delta in known[after].deltas),
-            file=here.file if here else end.file,
-            line=here.line if here else end.line,
-            function=(here.function if here else None) or end.function,
+            file=place.file,
+            line=place.line,
+            function=place.function or end.function,
             earliest=here or Place(start.file, start.line, start.function),
             only_in_failing=self._only_in_failing(before, after),
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
 from pytest_causechain.model.chain import Place, Tally
-from pytest_causechain.model.moment import Moment
+from pytest_causechain.model.moment import Moment, Stop
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.model.verdict import Oracle
@@ -48,6 +48,15 @@ class Isolated:
     def values(self) -> tuple[str, ...]:
         """What the variables are in the failing run, told in a way that does not change with the calls on the stack."""
         return tuple(delta.value_key or delta.failing for delta in self.deltas)
+
+
+class Writing(NamedTuple):
+    """Bytes that a run may write to on its way from stops to others."""
+
+    stops: tuple[Stop, ...]
+    then: tuple[Stop, ...]
+    address: int
+    size: int
 
 
 class Comparable:
@@ -159,6 +168,16 @@ class Inquiry:
         """Whether the variables of a later cause had the same values at this moment already, in both runs."""
         there = {(delta.key, delta.passing, delta.failing) for delta in self._comparable[moment].deltas}
         return all((delta.key, delta.passing, delta.failing) in there for delta in cause.deltas)
+
+    def written(self, earlier: Moment, later: tuple[Moment, Isolated]) -> Writing | None:
+        """Where in the failing run's memory the later cause lies, and how the run gets there from an earlier moment;
+        None where that is not known, or the cause lies elsewhere."""
+        moment, cause = later
+        slot = next((delta.slot for delta in cause.deltas if delta.slot is not None), None)
+        route = self._timeline.route(earlier, moment)
+        if slot is None or route is None or self.was_so(earlier, cause):
+            return None
+        return Writing(earlier.failing, route, slot.failing.address + slot.offset, slot.size)
 
     def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
         """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values.

@@ -110,6 +110,19 @@ class ProgramMap:
             return self.functions[index]
         return None
 
+    def statement_at(self, address: int) -> int | None:
+        """Where the statement begins that an instruction belongs to."""
+        function = self.function_at(address)
+        if function is None:
+            return None
+        index = bisect_right(function.statements, address, key=lambda s: s.address) - 1
+        return function.statements[index].address if index >= 0 else None
+
+    def position_of(self, instruction: int) -> Position:
+        """Of any instruction of the program's own code."""
+        statement = self.statement_at(instruction)
+        return self.position(instruction if statement is None else statement)
+
     def position(self, address: int) -> Position:
         """Of a statement; of a function's first instruction: where its body begins."""
         if address in self._positions:

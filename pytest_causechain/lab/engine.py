@@ -126,6 +126,7 @@ def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
         raise Refusal("repairs are not looked for in a program that only gdb can run: see `lab` in chain.json.")
     calls: dict[str, Callable[..., Any]] = {
         "observe": lab.observe,
+        "find_writer": lab.find_writer,
         "signatures": lab.signatures,
         "effects": lab.effects,
         "cover": lab.cover,

@@ -22,6 +22,7 @@ from pytest_causechain.lab.laboratory import (
     Side,
     Trace,
 )
+from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Stop
@@ -119,6 +120,12 @@ class RemoteLab(Lab):
     def observe(self, command: Command) -> Observation:
         observation: Observation = self._call(Call("observe", (command,)))
         return observation
+
+    def find_writer(
+        self, side: Side, stops: Sequence[Stop], then: Sequence[Stop], address: int, size: int
+    ) -> Place | None:
+        place: Place | None = self._call(Call("find_writer", (side, tuple(stops), tuple(then), address, size)))
+        return place
 
     def signatures(self) -> dict[int, Signature]:
         signatures: dict[int, Signature] = self._call(Call("signatures"))

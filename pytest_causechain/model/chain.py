@@ -104,6 +104,8 @@ class Link:
     confirmed: Literal["both", "passing", "context"]
     # Where the cause became so: the statement executed just before, when both runs executed it.
     made_by: Place | None = None
+    # Where the failing run last wrote to the variable since the link before.
+    written_by: Place | None = None
     # Whether the cause of the link before was seen to make this one appear.
     follows: bool = True
 
@@ -117,7 +119,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The cause moves from some variables to others. `earliest` is where the interval begins; it equals
+    """The cause moves from some variables to others: at the statement that both runs execute between, else where the
+    failing run writes to the new ones, else before file and line. `earliest` is where the interval begins; it equals
     file and line when the transition is down to one statement."""
 
     from_: tuple[str, ...]

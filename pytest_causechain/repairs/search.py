@@ -242,12 +242,12 @@ class RepairSearch:
 
     def _variants(self) -> Iterator[Attempt]:
         def rank(variant: Variant) -> tuple[float, int]:
-            position = self._places.position(variant.address)
+            position = self._lab.program.position_of(variant.address)
             suspicion = self._findings.spectrum.suspicion((position.file, position.line))
             return -suspicion, self._places.when(variant.watch, 1)
 
         for variant in sorted(self._places.variants, key=rank):
-            position = self._places.position(variant.address)
+            position = self._lab.program.position_of(variant.address)
             was, then = VARIANT_TEXTS.get(variant.kind, (variant.was, variant.then))
             kind: Kind = "branch" if variant.kind in VARIANT_TEXTS else "value"
             patch = Patch(variant.address, variant.code)
