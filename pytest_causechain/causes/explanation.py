@@ -9,8 +9,8 @@ from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
-from pytest_causechain.model.chain import Breakpoint, Cause, Failure, Link, Place, Rule, Suspect, Transition, When
-from pytest_causechain.model.moment import Moment, Stop
+from pytest_causechain.model.chain import Cause, Failure, Link, Place, Rule, Suspect, Transition, When
+from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import Transition as Step
@@ -68,14 +68,8 @@ class Explanation:
             backtrace=moment.backtrace,
             is_entry=moment.is_entry,
             calls=self._timeline.called_at(moment),
-            stops=tuple(self._breakpoint(stop) for stop in moment.passing),
+            stops=tuple(map(self._program.breakpoint, moment.passing)),
         )
-
-    def _breakpoint(self, stop: Stop) -> Breakpoint:
-        function = self._program.function_at(stop.address)
-        assert function is not None  # stops are made at the program's own statements
-        offset, library = stop.address - function.address, self._program.library_of(stop.address)
-        return Breakpoint(function.name, function.file, offset, stop.visit, library)
 
     def _only_statement(self, before: Moment, after: Moment) -> Place | None:
         """The one statement that both runs completed between two moments, and nothing else: the one executed,

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb
+from pytest_causechain.model.chain import Breakpoint
 from pytest_causechain.model.load_map import LoadMap, number_of
-from pytest_causechain.model.moment import Position
+from pytest_causechain.model.moment import Position, Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.elf import (
     FILE_HEADER,
@@ -109,6 +110,13 @@ class ProgramMap:
         if index >= 0 and address < self.functions[index].end:
             return self.functions[index]
         return None
+
+    def breakpoint(self, stop: Stop) -> Breakpoint:
+        """For whoever repeats it in gdb."""
+        function = self.function_at(stop.address)
+        assert function is not None  # stops are made in the program's own code
+        offset, library = stop.address - function.address, self.library_of(stop.address)
+        return Breakpoint(function.name, function.file, offset, stop.visit, library)
 
     def statement_at(self, address: int) -> int | None:
         """Where the statement begins that an instruction belongs to."""

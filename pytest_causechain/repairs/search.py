@@ -25,7 +25,7 @@ from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.judging import Ask, Judge, what_it_showed
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
-from pytest_causechain.repairs.scripts import make_breakpoint, script_intervention, script_patch
+from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line, Spectrum
 from pytest_causechain.repairs.values import classify, guess_values, show
 
@@ -279,7 +279,7 @@ class RepairSearch:
             was=was,
             with_=then,
             callee=place.callee,
-            stops=tuple(make_breakpoint(program, stop) for stop in intervention.spot.stops),
+            stops=tuple(map(program.breakpoint, intervention.spot.stops)),
             commands=script_intervention(place.effect, intervention.data),
         )
 
