@@ -98,6 +98,11 @@ class Shape:
         return [at for at, _, _ in self.pointers()]
 
     @cached_property
+    def texts(self) -> Sequence[int]:
+        """Which of them, by number, lead to characters."""
+        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.kind(kind) == "char"]
+
+    @cached_property
     def words(self) -> Reader | None:
         return self._reader([(run, self._offsets(run)) for run in self.runs])
 
