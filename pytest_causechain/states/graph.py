@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pytest_causechain.debugger.program import ProgramMap
@@ -57,7 +58,7 @@ class MemoryGraph:
     @cached_property
     def vertices(self) -> int:
         """Values a reader could name."""
-        return sum(o.shape.weight for o in self.objects)
+        return sum(map(attrgetter("shape.weight"), self.objects))
 
     def to_networkx(self) -> MultiDiGraph:
         """A view for scripts. Vertices have `name`, `kind`, `type`, `value` (as text; None for what consists of
