@@ -333,7 +333,8 @@ class Unfolding:
             o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.kind(kind) == "char" else BYTE, None)])
         self.starts[start] = o
         self.objects.append(o)
-        if rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size:
+        is_inside = rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size
+        if is_inside and (not offset or self._extents.is_plausible(start + offset, kind)):
             o.parts = [(offset, kind)]
             self._reopen(o)
         elif rank is not Rank.VAGUE and not offset and size:

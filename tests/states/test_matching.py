@@ -147,6 +147,27 @@ def test_objects_that_moved_to_another_place(open_runs):
         assert matching.mates[theirs] is ours
 
 
+def test_addresses_say_nothing(open_runs):
+    """Each run has at the address of its first node what the other has as its second."""
+    source = r"""
+        #include <stdlib.h>
+        struct node { int value; struct node *next; } *first;
+        int main(int argc, char **argv)
+        {
+            struct node *low = calloc(1, sizeof *low), *high = calloc(1, sizeof *high);
+            first = argc > 1 ? high : low;
+            first->value = 1; first->next = argc > 1 ? low : high; first->next->value = 2;
+            low = high = NULL; argc = 0; argv = NULL;
+            return 0; /* here */
+        }
+    """
+    runs = open_runs(source, [], ["x"])
+    ours, theirs = (find_target(runs.graph(side), "first").address for side in ("passing", "failing"))
+    assert ours != theirs
+    assert pairs_of_values(runs) == [(1, 1), (2, 2)]
+    assert runs.told() == []
+
+
 def test_tags_of_variants_must_agree(open_runs):
     """What a union holds depends on them: with another tag it is another thing."""
     source = r"""
