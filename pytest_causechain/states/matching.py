@@ -129,7 +129,7 @@ class _Walk:
         """Objects with the same contents that the runs keep at different places, in the order in which they lie in
         the heap: that is mostly the order in which they were made."""
         ours, theirs = (
-            [o for o in graph.objects if o.kind == "heap" and o not in self._mates]
+            [o for o in graph.objects if o.kind == "heap" and o.kept is None and o not in self._mates]
             for graph in (self._passing, self._failing)
         )
         if ours and theirs:

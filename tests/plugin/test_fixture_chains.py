@@ -245,7 +245,7 @@ class TestLinkedStructures:
         assert (cause["variable"], cause["failing"], cause["kind"]) == ("queue.first", "NULL", "delete")
         assert '"poster"' in cause["passing"]
         assert last["confirmed"] == "both"
-        unlinking = find_line(FIXTURES / "spool" / "queue.c", "if (job == queue->first)")
+        unlinking = find_line(FIXTURES / "spool" / "queue.c", "queue->first = job->next;")
         assert unlinking in [name_place(suspect) for suspect in chain["suspects"][:5]]
 
     def test_tree_that_leads_back_into_itself(self, diagnose):
