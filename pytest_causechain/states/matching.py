@@ -110,7 +110,7 @@ class _Walk:
             pair = pending.pop()
             seen.add(pair)
             for source, target in self._linked(*pair):
-                if self._mates.get(target) is source and source.kind == "heap":
+                if self._mates.get(target) is source and self._are_alike(source, target):
                     return True
                 is_open = source not in self._mates and target not in self._mates
                 if is_open and (source, target) not in seen and (source, target) not in self._different:

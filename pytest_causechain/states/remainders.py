@@ -5,7 +5,7 @@ pair those with similar contents are weighed against each other."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from pytest_causechain.states.common import VERTEX_WEIGHT, Reference, find_common
@@ -26,7 +26,7 @@ class Remainder:
     """What two graphs have, behind these pairs of unequal objects, that has no partner yet."""
 
     def __init__(
-        self, passing: MemoryGraph, failing: MemoryGraph, mates: Mapping[Object, Object], unequal: Sequence[Pair]
+        self, passing: MemoryGraph, failing: MemoryGraph, mates: dict[Object, Object], unequal: Sequence[Pair]
     ) -> None:
         self._passing, self._failing, self._mates, self._unequal = passing, failing, mates, unequal
 
@@ -38,17 +38,32 @@ class Remainder:
         sure = list(pair_equal(self._passing, ours, self._failing, theirs, only_sure=True))
         paired = {o for pair in sure for o in pair}
         ours, theirs = ([o for o in links if o not in paired] for links in (ours, theirs))
-        if not ours or not theirs or max(len(ours), len(theirs)) > LINKS_LIMIT:
-            return sure
-        mates = {**dict(sure), **{theirs: ours for ours, theirs in sure}, **self._mates}
+        if ours and theirs and max(len(ours), len(theirs)) <= LINKS_LIMIT:
+            sure += self._weigh(ours, theirs, self._with_mates(sure))
+        mates = self._with_mates(sure)
+        return [pair for pair in sure if self._is_supported(*pair, mates)]
+
+    def _with_mates(self, pairs: Iterable[Pair]) -> Mapping[Object, Object]:
+        return ChainMap(dict(pairs), self._mates)
+
+    def _weigh(self, ours: Sequence[Object], theirs: Sequence[Object], mates: Mapping[Object, Object]) -> list[Pair]:
         weights = {
             pair: VERTEX_WEIGHT * similarity + self._count_anchors(*pair, mates)
             for pair in ((one, other) for one in ours for other in theirs)
             if (similarity := self._compare(*pair))
         }
-        return sure + find_common(
-            weights, self._references(self._passing, ours), self._references(self._failing, theirs)
-        )
+        left, right = self._references(self._passing, ours), self._references(self._failing, theirs)
+        return find_common(weights, left, right)
+
+    def _is_supported(self, ours: Object, theirs: Object, mates: Mapping[Object, Object]) -> bool:
+        """Whether a structure goes on, or ends, alike behind two links: some numbers are found in any two lists."""
+        for value, other in zip(self._passing.words(ours), self._failing.words(theirs), strict=True):
+            source, target = self._passing.starts.get(value), self._failing.starts.get(other)
+            if not value and not other:
+                return True
+            if source is not None and source.type == ours.type and mates.get(source) is target:
+                return True
+        return False
 
     def _find_links(self, graph: MemoryGraph, starts: Iterable[Object]) -> list[Object]:
         """All links without a partner that one gets to from these objects, through what has none either."""

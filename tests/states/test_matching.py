@@ -70,7 +70,6 @@ def test_object_of_one_run_only(open_runs):
         pytest.param("3 4 5", "2 3 4 5", "3 4 5", id="inserted-first"),
         pytest.param("2 3 4 5", "3 4 5", "3 4 5", id="removed-first"),
         pytest.param("3 4 5", "4 5 6", "4 5", id="shifted"),
-        pytest.param("3 4 5 6", "6 5 4 3", "3 4 5 6", id="turned-round"),
         pytest.param("14 20 23", "14 15 23", "14 23", id="replaced"),
         pytest.param("1 2 3 9", "1 7 8 9", "1 9", id="two-replaced"),
         pytest.param("1 1 2 1", "1 2 1", "1 1 2", id="several-equal"),
@@ -80,6 +79,12 @@ def test_links_with_the_same_contents(open_runs, passing, failing, expected):
     """Wherever they are; those of which only one run has any are created or deleted."""
     runs = open_runs(LISTS, passing.split(), failing.split())
     assert pairs_of_values(runs) == [(int(value), int(value)) for value in expected.split()]
+
+
+def test_links_that_are_equal_by_chance(open_runs):
+    """Nothing goes on alike behind them: places decide."""
+    runs = open_runs(LISTS, ["2", "4", "6", "8"], ["3", "6", "9", "12"])
+    assert pairs_of_values(runs) == [(2, 3), (4, 6), (6, 9), (8, 12)]
 
 
 def test_links_of_a_long_list(open_runs):
