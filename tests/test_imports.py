@@ -20,7 +20,7 @@ ROWS = (
     ("debugger", "process"),
     ("search", "report", "recording", "neighbours", "oracle", "moments", "states", "repairs", "lab"),
     ("causes", "settings"),
-    ("diagnosis", "case"),
+    ("diagnosis", "case", "inspection"),
     ("hookspecs", "plugin", "session"),
 )
 HEIGHT = {part: height for height, row in enumerate(ROWS) for part in row}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
@@ -20,6 +22,9 @@ from pytest_causechain.states.objects import IMAGE, Object, Pointer, Target
 from pytest_causechain.states.shapes import Place
 from pytest_causechain.states.unfolding import Unfolding
 from pytest_causechain.states.variables import find_variables
+
+if TYPE_CHECKING:
+    from networkx import MultiDiGraph
 
 
 class MemoryGraph:
@@ -53,7 +58,15 @@ class MemoryGraph:
     @cached_property
     def vertices(self) -> int:
         """Values a reader could name."""
-        return sum(o.shape.weight for o in self.objects)
+        return sum(map(attrgetter("shape.weight"), self.objects))
+
+    def to_networkx(self) -> MultiDiGraph:
+        """A view for scripts. Vertices have `name`, `kind`, `type`, `value` (as text; None for what consists of
+        values) and `address`, edges their `operation`: `list`, `()->next`, `()[2]`, `*()`. The vertex "<root>" leads to
+        all variables."""
+        from pytest_causechain.states.views import view_graph  # which needs this module
+
+        return view_graph(self)
 
     # Contents
 

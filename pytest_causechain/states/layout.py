@@ -84,6 +84,8 @@ class Layouts:
         self.holds_pointer = cache(self._holds_pointer)
         self.holds_integer = cache(self._holds_integer)
         self.is_opaque = cache(self._is_opaque)
+        self.is_linked = cache(self._is_linked)
+        self.tag = cache(self._find_tag)
         self.weight = cache(self._weigh)
         self.rank = cache(self._rank)
         self.inside = cache(self._find_inside)
@@ -125,6 +127,29 @@ class Layouts:
         if row["kind"] == "array":
             return self.holds_integer(row["target"])
         return bool(row["kind"] == "int" and row["size"] == POINTER_SIZE)
+
+    def _is_linked(self, number: int) -> bool:
+        """Whether pointers lead from a type to itself again, as in the links of lists and trees."""
+        pending, seen = [number], set[int]()
+        while pending:
+            targets = {kind for _, kind, _ in self.pointers(pending.pop())}
+            if number in targets:
+                return True
+            pending += targets - seen
+            seen |= targets
+        return False
+
+    def _find_tag(self, number: int) -> Leaf | None:
+        """The enumeration at the beginning of a struct that tells what the union in it holds."""
+        row = self.row(number)
+        fields = row["fields"] if row["kind"] == "struct" else []
+        if not any(self._holds_union(field[3]) for field in fields):
+            return None
+        first: Leaf | None = next(iter(self.leaves(number)), None)
+        return first if first is not None and not first.offset and self.kind(first.type) == "enum" else None
+
+    def _holds_union(self, number: int) -> bool:
+        return self.kind(number) == "union" or (self.kind(number) == "array" and self._holds_union(self.target(number)))
 
     def is_text(self, number: int) -> bool:
         """An array of characters is one value."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -96,6 +96,11 @@ class Shape:
     def offsets(self) -> Sequence[int]:
         """Of all that is surely a pointer, in order of the runs."""
         return [at for at, _, _ in self.pointers()]
+
+    @cached_property
+    def texts(self) -> Sequence[int]:
+        """Which of them, by number, lead to characters."""
+        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.kind(kind) == "char"]
 
     @cached_property
     def words(self) -> Reader | None:
@@ -213,7 +218,7 @@ class Shape:
             return lambda data, at: data[at + first : at + first + size]
         spans = self._value_spans(run.type)
         if run.count == 1:
-            return make_spans([(first + a, first + b) for a, b in spans if b <= size]).unpack_from
+            return make_spans([(first + a, first + min(b, size)) for a, b in spans if a < size]).unpack_from
         element = make_spans(spans, width)
         return lambda data, at: list(element.iter_unpack(memoryview(data)[at + first : at + first + size]))
 
@@ -271,7 +276,7 @@ class Shape:
                     if run.cut is not None and leaf.offset >= run.cut:
                         continue
                     if self.holds(at + leaf.offset, leaf.size) and not self._hides(run, at + leaf.offset):
-                        yield Place(run, element, leaf.within("", at))
+                        yield Place(run, element, cut_leaf(leaf.within("", at), run))
         yield from self._raw_leaves()
 
     def _hides(self, run: Run, offset: int) -> bool:
@@ -329,8 +334,14 @@ class Shape:
                 at = run.offset + element * width
                 for leaf in self.layouts.open_leaves(run.type, left, right, at):
                     if (run.cut is None or leaf.offset - at < run.cut) and not self._hides(run, leaf.offset):
-                        yield Place(run, element, leaf)
+                        yield Place(run, element, cut_leaf(leaf, run))
         yield from self._raw_leaves()
+
+
+def cut_leaf(leaf: Leaf, run: Run) -> Leaf:
+    """As much of a union or text as there is memory for."""
+    end = leaf.offset + leaf.size if run.cut is None else run.offset + run.cut
+    return leaf if leaf.offset + leaf.size <= end else replace(leaf, size=end - leaf.offset)
 
 
 def make_format(offsets: Sequence[int], width: int = 0) -> struct.Struct:

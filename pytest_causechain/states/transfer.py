@@ -105,11 +105,22 @@ class _Compiler:
         elif slot.bits is not None:
             self._merge_bits(place, data, slot.bits)
         else:
-            self._put(place, data)
-            if slot.passing.shape is slot.failing.shape and not origin.shape.is_guessed:
-                return
-            for pointer in self.source.pointers_within(origin, slot.offset, slot.offset + size):
+            is_plain = slot.passing.shape is slot.failing.shape and not origin.shape.is_guessed
+            pointers = () if is_plain else self.source.pointers_within(origin, slot.offset, slot.offset + size)
+            self._put(place, self._blank(data, [p.offset - slot.offset for p in pointers if self._is_new(p.value)]))
+            for pointer in pointers:
                 self._point((place[0], place[1] + pointer.offset - slot.offset), pointer.value)
+
+    def _blank(self, data: bytes, offsets: Sequence[int]) -> bytes:
+        """Without the source's addresses of what is made anew: the same transfer for all its runs."""
+        blank = bytearray(data)
+        for at in offsets:
+            blank[at : at + WORD.size] = bytes(WORD.size)
+        return bytes(blank)
+
+    def _is_new(self, value: int) -> bool:
+        o = self.source.target(value).object
+        return o is not None and o not in self.mates and o.kind != "variable"
 
     def _put(self, place: Place, data: bytes) -> None:
         holder, at = place

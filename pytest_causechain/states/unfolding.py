@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import struct
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -99,12 +100,13 @@ class Unfolding:
         pending, objects, opened = self._pending[rank], self.objects, self._open
         records, scalars, vague = self._pending
         shapes: dict[tuple[int, int, Span | None], tuple[Shape, bool, int]] = self._layouts.first_shapes
+        # The same by type and then by size, for blocks that are in use.
+        by_kind: defaultdict[int, dict[int, tuple[Shape, bool, int]]] = defaultdict(dict)
         low = high = place = 0
         data = b""
-        while place < len(pending):
+        for o in pending:  # which may grow
             if (rank and (records or opened or (rank > 1 and scalars))) or len(objects) >= OBJECTS_LIMIT:
                 break
-            o = pending[place]
             place += 1
             address, shape = o.address, o.shape
             if not low <= address < high:
@@ -116,7 +118,8 @@ class Unfolding:
             scan = shape.scans[rank]
             if scan is None:
                 continue
-            for value, kind in zip(scan[0](data, address - low), scan[1], strict=True):
+            # They are of one length; to have that checked takes as long again.
+            for value, kind in zip(scan[0](data, address - low), scan[1]):  # noqa: B905
                 if not value:
                     continue
                 known = starts.get(value)
@@ -128,13 +131,17 @@ class Unfolding:
                 if size is None:
                     self._refer(value, kind)
                     continue
-                key = (kind, size, freed.get(value))
-                entry = shapes.get(key)
+                kept = freed.get(value)
+                entry = by_kind[kind].get(size) if kept is None else None
                 if entry is None:
-                    entry = shapes[key] = self._shape_first(*key)
+                    key = (kind, size, kept)
+                    entry = shapes.get(key)
+                    if entry is None:
+                        entry = shapes[key] = self._shape_first(*key)
+                    if kept is None:
+                        by_kind[kind][size] = entry
                 first, is_open, ranks = entry
-                new = Object("heap", value, size, first, key[2])
-                starts[value] = new
+                starts[value] = new = Object("heap", value, size, first, kept)
                 objects.append(new)
                 if is_open:
                     opened.append(new)
@@ -326,7 +333,8 @@ class Unfolding:
             o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.kind(kind) == "char" else BYTE, None)])
         self.starts[start] = o
         self.objects.append(o)
-        if rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size:
+        is_inside = rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size
+        if is_inside and (not offset or self._extents.is_plausible(start + offset, kind)):
             o.parts = [(offset, kind)]
             self._reopen(o)
         elif rank is not Rank.VAGUE and not offset and size:

@@ -41,7 +41,7 @@ int main(int argc, char **argv)
         struct node *node = calloc(1, sizeof *node);
         node->value = n; node->label = strdup(argv[n] + (n == 0) * strlen(argv[n])); node->next = list; list = node;
     }
-    any.node = list; raw = malloc(32); memcpy(raw, &list->next, 8);
+    any.node = list; raw = malloc(32); memcpy(raw, &list, 8);
     stream = argc > 2 ? stderr : stdout; same = stdin;
     order = argc > 2 ? descend : ascend; compare = argc > 2 ? strcmp : strcoll;
     inside = numbers + argc; leave(argc);
