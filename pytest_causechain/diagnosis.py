@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from pytest_causechain.causes.explanation import Explanation, describe_failure, describe_outcome, told_links
+from pytest_causechain.causes.endings import describe_failure, describe_outcome
+from pytest_causechain.causes.explanation import Explanation, told_links
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Repair, Rule, Seconds, Statistics
+from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Refused, Repair, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
@@ -269,11 +270,19 @@ class _Diagnosis:
         transferable, refused = len(self.search.known), len(self.search.refused)
         return Statistics(
             experiments=self.inquiry.tally,
-            moments=Moments(self.timeline.matched, transferable + refused, transferable),
+            moments=Moments(self.timeline.matched, transferable + refused, transferable, self.refused(self.inquiry)),
             vertices=self.inquiry.vertices,
             deltas=self.inquiry.most_deltas,
+            unreadable=self.inquiry.unreadable,
             seconds=seconds,
             lab=self.lab.name if self.lab else "",
+        )
+
+    def refused(self, inquiry: Inquiry) -> tuple[Refused, ...]:
+        """In time order."""
+        return tuple(
+            Refused(moment.position.function, moment.position.file, moment.position.line, moment.visit, reason)
+            for moment, reason in sorted(inquiry.refused.items(), key=lambda item: item[0].time)
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_causechain.causes.endings import describe_outcome
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
 from pytest_causechain.model.chain import Place, Tally
@@ -93,7 +94,10 @@ class Inquiry:
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
         self.capture_seconds = 0.0
         self.experiment_seconds = 0.0
+        # Why the states at a moment could not be transferred.
+        self.refused: dict[Moment, str] = {}
         self.vertices = 0
+        self.unreadable = 0
         self.most_deltas = 0
 
     @property
@@ -179,11 +183,21 @@ class Inquiry:
 
     def _check(self, comparable: Comparable) -> bool:
         """The self-check: no delta must PASS, all must FAIL."""
-        return (
-            bool(comparable.deltas)
-            and comparable.outcomes(NOTHING) is Outcome.PASS
-            and comparable.outcomes(comparable.everything) is Outcome.FAIL
-        )
+        reason = "no variable differs" if not comparable.deltas else None
+        reason = reason or self._unlike(comparable, NOTHING, Outcome.PASS, "without any difference")
+        reason = reason or self._unlike(comparable, comparable.everything, Outcome.FAIL, "with all differences")
+        if reason is not None:
+            self.refused[comparable.moment] = reason
+        return reason is None
+
+    def _unlike(self, comparable: Comparable, tried: Configuration, expected: Outcome, how: str) -> str | None:
+        """What a configuration brought about in the place of the outcome expected of it."""
+        outcome = comparable.outcomes(tried)
+        if outcome is expected:
+            return None
+        said = {Outcome.PASS: "passes", Outcome.FAIL: "fails", Outcome.UNRESOLVED: "is unresolved"}[outcome]
+        ending = describe_outcome(comparable.outcomes.observed(tried), self._oracle.rule)
+        return f"{how} the run {said}: it {ending}"
 
     def _confirm(self, comparable: Comparable, isolation: Isolation[int], before: Tally) -> Isolated:
         deltas = tuple(comparable.deltas[i] for i in sorted(isolation.cause))
@@ -215,9 +229,12 @@ class Inquiry:
             passing = self._lab.visit("passing", moment.passing)
             failing = self._lab.visit("failing", moment.failing)
             if passing is None or failing is None:
+                self.refused[moment] = f"not reached again by the {'passing' if passing is None else 'failing'} run"
                 return None
             if [f.function for f in passing.frames] != [f.function for f in failing.frames]:
+                self.refused[moment] = "the calls on the stack differ"
                 return None
+            self.unreadable = max(self.unreadable, passing.unreadable, failing.unreadable)
             graphs = (self._graph(passing), self._graph(failing))
             comparison = compare_states(match_states(*graphs), self._stdin["passing"], self._stdin["failing"])
             self.capture_seconds += time.monotonic() - begin

@@ -62,7 +62,8 @@ class Module:
 @dataclass(frozen=True, slots=True)
 class Visit:
     """Frames innermost first. `load_map` is where the program was loaded, `types` the table all numbers refer to;
-    `stdin_position` counts what the program itself has taken from its input, None when it has none."""
+    `stdin_position` counts what the program itself has taken from its input, None when it has none; `unreadable` the
+    bytes that are missing in `regions`."""
 
     load_map: LoadMap
     frames: tuple[VisitedFrame, ...]
@@ -72,6 +73,7 @@ class Visit:
     arguments_start: int
     modules: tuple[Module, ...] = ()
     thread_pointer: int = 0
+    unreadable: int = 0
 
 
 def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]:
@@ -103,6 +105,7 @@ def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]
         answer["arguments"]["start"],
         modules,
         answer["thread_pointer"],
+        answer["unreadable"],
     )
 
 

@@ -362,7 +362,7 @@ class PtraceLab(Lab):
         registers = subject.registers()
         sp = registers.rsp
         mappings = [mapping for mapping in read_mappings(subject.pid) if not is_ours(mapping.start)]
-        regions = self._read_memory(subject, mappings, sp)
+        regions, unreadable = self._read_memory(subject, mappings, sp)
         regions += (make_registers({name: getattr(registers, name) for name in REGISTERS}),)
         modules = find_modules((m.start, m.end, m.name) for m in mappings)
         position, arguments = self._stdin_position(subject), argument_start(subject.pid)
@@ -370,7 +370,7 @@ class PtraceLab(Lab):
         if frames is None:
             frames = self._ask_gdb(subject, chain)
         load_map, types = subject.landmarks.load_map, self.program.types
-        return Visit(load_map, frames, regions, types, position, arguments, modules, registers.fs_base)
+        return Visit(load_map, frames, regions, types, position, arguments, modules, registers.fs_base, unreadable)
 
     def _chain(self, process: Tracee) -> list[Chained]:
         """The frames up to main, as the frame pointers tell."""
@@ -391,10 +391,11 @@ class PtraceLab(Lab):
         layouts.learn(seen["layouts"], chain, load_map)
         return make_frames(seen["frames"], load_map)
 
-    def _read_memory(self, process: Tracee, mappings: list[Mapping], sp: int) -> tuple[Region, ...]:
-        """All writable memory of the program itself and its read-only data; the stack from its top on."""
+    def _read_memory(self, process: Tracee, mappings: list[Mapping], sp: int) -> tuple[tuple[Region, ...], int]:
+        """All writable memory of the program itself and its read-only data; the stack from its top on. And the number
+        of bytes that could not be read of it."""
         regions: list[Region] = []
-        left = MEMORY_LIMIT
+        left, unreadable = MEMORY_LIMIT, 0
         for mapping in skip_unused_stack(process.pid, mappings):
             own = mapping.name in self.program.modules
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
@@ -405,10 +406,12 @@ class PtraceLab(Lab):
             try:
                 data = process.read(start, min(mapping.end - start, left))
             except OSError:
-                continue
-            regions.append(Region(start, data, "image" if own else KINDS[mapping.name]))
-            left -= len(data)
-        return tuple(regions)
+                data = b""
+            unreadable += mapping.end - start - len(data)
+            if data:
+                regions.append(Region(start, data, "image" if own else KINDS[mapping.name]))
+                left -= len(data)
+        return tuple(regions), unreadable
 
     def _stdin_position(self, subject: Subject) -> int | None:
         """How far the input has been read: by the kernel's count, less what still waits in stdio's buffer."""

@@ -185,12 +185,24 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A moment that did not pass the self-check, and why."""
+
+    function: str
+    file: str
+    line: int
+    visit: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Moments:
-    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check."""
+    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check, all others are `refused`."""
 
     matched: int = 0
     tried: int = 0
     transferable: int = 0
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +221,8 @@ class Statistics:
     moments: Moments = Moments()
     vertices: int = 0
     deltas: int = 0
+    # Bytes of a state, at most, that could not be read or were too many.
+    unreadable: int = 0
     seconds: Seconds = Seconds()
     workers: int = 1
     lab: str = ""
