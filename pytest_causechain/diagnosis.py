@@ -120,8 +120,7 @@ class _Diagnosis:
             begin = time.monotonic()
             self.timeline = Timeline(lab)
             self.trace_seconds += time.monotonic() - begin
-            stdin: dict[Side, bytes] = {"passing": self.pair.passing.stdin, "failing": self.pair.failing.stdin}
-            self.inquiry = Inquiry(lab, self.timeline, oracle, stdin, self.progress)
+            self.inquiry = Inquiry(lab, self.timeline, oracle, self.progress)
             self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
             self.search.add(self.timeline.calls())
             self.find_transitions(self.inquiry, self.search)

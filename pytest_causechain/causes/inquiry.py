@@ -69,6 +69,8 @@ class Comparable:
         self.deltas = comparison.deltas
         self.units = group_deltas(range(len(self.deltas)), lambda number: self.deltas[number].group)
         self.everything: Configuration = frozenset(range(len(self.deltas)))
+        # Output is an effect, and no cause of the failure by itself.
+        self.written: Configuration = frozenset(i for i, delta in enumerate(self.deltas) if delta.kind == "output")
         self.outcomes = Outcomes[Configuration](
             lambda configurations: experiments([self.transfer(c) for c in configurations]), judge, width
         )
@@ -83,11 +85,8 @@ class Comparable:
 class Inquiry:
     """Implements what `search.cts` asks of a laboratory."""
 
-    def __init__(
-        self, lab: Lab, timeline: Timeline, oracle: Oracle, stdin: dict[Side, bytes], progress: Callable[[str], None]
-    ) -> None:
-        self._lab, self._timeline, self._oracle, self._stdin = lab, timeline, oracle, stdin
-        self._progress = progress
+    def __init__(self, lab: Lab, timeline: Timeline, oracle: Oracle, progress: Callable[[str], None]) -> None:
+        self._lab, self._timeline, self._oracle, self._progress = lab, timeline, oracle, progress
         self._comparable: dict[Moment, Comparable] = {}
         self._layouts = Layouts(lab.program.types)
         self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
@@ -169,7 +168,7 @@ class Inquiry:
 
         What the run reads later from its input is not looked at: an input cause is there from the start."""
         moment, cause = later
-        if all(delta.slot is None for delta in cause.deltas):
+        if all(delta.kind == "input" for delta in cause.deltas):
             return Outcome.FAIL if configuration else Outcome.PASS
         route = self._timeline.route(comparable.moment, moment)
         if route is None:
@@ -186,6 +185,10 @@ class Inquiry:
         reason = "no variable differs" if not comparable.deltas else None
         reason = reason or self._unlike(comparable, NOTHING, Outcome.PASS, "without any difference")
         reason = reason or self._unlike(comparable, comparable.everything, Outcome.FAIL, "with all differences")
+        if reason is not None and (obstacle := comparable.comparison.greater.obstacle) is not None:
+            reason = f"{reason}; {obstacle}"
+        if reason is None and comparable.written and comparable.outcomes(comparable.written) is Outcome.FAIL:
+            reason = "the failure has shown already, in what was written by then"
         if reason is not None:
             self.refused[comparable.moment] = reason
         return reason is None
@@ -236,7 +239,7 @@ class Inquiry:
                 return None
             self.unreadable = max(self.unreadable, passing.unreadable, failing.unreadable)
             graphs = (self._graph(passing), self._graph(failing))
-            comparison = compare_states(match_states(*graphs), self._stdin["passing"], self._stdin["failing"])
+            comparison = compare_states(match_states(*graphs))
             self.capture_seconds += time.monotonic() - begin
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
             self.most_deltas = max(self.most_deltas, len(comparison.deltas))

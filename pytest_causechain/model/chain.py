@@ -85,7 +85,19 @@ class Cause:
     type: str
     passing: str
     failing: str
-    kind: Literal["value", "repoint", "create", "delete", "alias", "input"]
+    kind: Literal[
+        "value",
+        "repoint",
+        "create",
+        "delete",
+        "alias",
+        "input",
+        "position",
+        "output",
+        "directory",
+        "umask",
+        "environment",
+    ]
     frame: int | None = None
     assignment: str | None = None
 

@@ -210,7 +210,6 @@ class TestRefusals:
         assert clamp.inquiry.refused[mixed] == "the calls on the stack differ"
         assert clamp.inquiry.isolate_for(mixed, (clamp.call("clamp"), clamp.isolate(clamp.call("clamp")))) is None
 
-
     def test_moment_at_which_nothing_differs(self, open_case):
         case = open_case(SIDES, ["0"], ["0"])
         assert case.inquiry.isolate(case.call("weigh"), []) is None
