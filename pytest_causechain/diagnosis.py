@@ -266,10 +266,11 @@ class _Diagnosis:
         )
         if self.inquiry is None or self.search is None or self.timeline is None:
             return Statistics(seconds=seconds, lab=self.lab.name if self.lab else "")
-        transferable, refused = len(self.search.known), len(self.search.refused)
+        known, refused, late = len(self.search.known), len(self.search.refused), len(self.inquiry.shown)
+        moments = Moments(self.timeline.matched, known + refused, known + late, late, self.refused(self.inquiry))
         return Statistics(
             experiments=self.inquiry.tally,
-            moments=Moments(self.timeline.matched, transferable + refused, transferable, self.refused(self.inquiry)),
+            moments=moments,
             vertices=self.inquiry.vertices,
             deltas=self.inquiry.most_deltas,
             unreadable=self.inquiry.unreadable,

@@ -67,10 +67,11 @@ class Comparable:
         self.moment = moment
         self.comparison = comparison
         self.deltas = comparison.deltas
-        self.units = group_deltas(range(len(self.deltas)), lambda number: self.deltas[number].group)
         self.everything: Configuration = frozenset(range(len(self.deltas)))
-        # Output is an effect, and no cause of the failure by itself.
-        self.written: Configuration = frozenset(i for i, delta in enumerate(self.deltas) if delta.kind == "output")
+        # Output is an effect, and no cause of the failure.
+        causes = [number for number, delta in enumerate(self.deltas) if delta.kind != "output"]
+        self.units = group_deltas(causes, lambda number: self.deltas[number].group)
+        self.unwritten: Configuration = frozenset(causes)
         self.outcomes = Outcomes[Configuration](
             lambda configurations: experiments([self.transfer(c) for c in configurations]), judge, width
         )
@@ -95,6 +96,8 @@ class Inquiry:
         self.experiment_seconds = 0.0
         # Why the states at a moment could not be transferred.
         self.refused: dict[Moment, str] = {}
+        # Where they could, but the failure shows in what was written before.
+        self.shown: set[Moment] = set()
         self.vertices = 0
         self.unreadable = 0
         self.most_deltas = 0
@@ -140,7 +143,7 @@ class Inquiry:
             return None
         before = comparable.outcomes.tally
         outcomes = Outcomes[Configuration](lambda tried: [self._lead(comparable, c, later) for c in tried])
-        if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.everything) is not Outcome.FAIL:
+        if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.unwritten) is not Outcome.FAIL:
             return None
         isolation = isolate(comparable.units, outcomes)
         if comparable.outcomes(isolation.cause) is not Outcome.FAIL:
@@ -181,17 +184,20 @@ class Inquiry:
         return Outcome.FAIL if appears else Outcome.PASS
 
     def _check(self, comparable: Comparable) -> bool:
-        """The self-check: no delta must PASS, all must FAIL."""
+        """The self-check: no delta must PASS, all must FAIL; and what was written by then must not be needed for that,
+        else the failure has begun to show already."""
         reason = "no variable differs" if not comparable.deltas else None
         reason = reason or self._unlike(comparable, NOTHING, Outcome.PASS, "without any difference")
         reason = reason or self._unlike(comparable, comparable.everything, Outcome.FAIL, "with all differences")
         if reason is not None and (obstacle := comparable.comparison.greater.obstacle) is not None:
             reason = f"{reason}; {obstacle}"
-        if reason is None and comparable.written and comparable.outcomes(comparable.written) is Outcome.FAIL:
-            reason = "the failure has shown already, in what was written by then"
         if reason is not None:
             self.refused[comparable.moment] = reason
-        return reason is None
+            return False
+        if comparable.outcomes(comparable.unwritten) is Outcome.FAIL:
+            return True
+        self.shown.add(comparable.moment)
+        return False
 
     def _unlike(self, comparable: Comparable, tried: Configuration, expected: Outcome, how: str) -> str | None:
         """What a configuration brought about in the place of the outcome expected of it."""

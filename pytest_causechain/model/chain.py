@@ -209,11 +209,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check, all others are `refused`."""
+    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check, all others are `refused`.
+    By `late` ones among the transferable the failure had begun to show in what the run had written."""
 
     matched: int = 0
     tried: int = 0
     transferable: int = 0
+    late: int = 0
     refused: tuple[Refused, ...] = ()
 
 

@@ -167,16 +167,17 @@ class TestEnvironment:
 
 class TestOutput:
     @pytest.mark.parametrize("more", [[], ["flush"]])
-    def test_of_the_time_before_is_needed_with_what_comes(self, open_case, directories, more):
+    @pytest.mark.parametrize("where", ["second", "end"])
+    def test_failure_that_has_begun_to_show(self, open_case, directories, more, where):
         places = directories("", "")
         case = open_case(TWO_LINES, ["1", *more], ["2", *more], directories=places)
-        isolated = case.isolate(case.call("second"))
-        assert told(isolated) == [("number", "1", "2"), ("stdout so far", '"first 1\\n"', '"first 2\\n"')]
-        assert isolated.confirmed == "both"
+        moment = case.call("second") if where == "second" else case.at("end")
+        assert case.inquiry.isolate(moment, []) is None
+        assert case.inquiry.shown == {moment}
+        assert case.inquiry.refused == {}
 
-    def test_failure_that_has_shown(self, open_case, directories):
+    def test_of_the_time_before_is_no_cause(self, open_case, directories):
         places = directories("", "")
-        case = open_case(TWO_LINES, ["1"], ["2"], directories=places)
-        assert case.inquiry.isolate(case.at("end"), []) is None
-        reason = "the failure has shown already, in what was written by then"
-        assert case.inquiry.refused[case.at("end")] == reason
+        source = TWO_LINES.replace('printf("first', 'fprintf(stderr, "first')  # by which no run is judged here
+        case = open_case(source, ["1"], ["2"], directories=places)
+        assert told(case.isolate(case.call("second"))) == [("number", "1", "2")]
