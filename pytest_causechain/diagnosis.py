@@ -249,8 +249,9 @@ class _Diagnosis:
             return "the two runs have no call of a function in common; add a passing test nearer to the failing one."
         if not deltas:
             return (
-                f"the variables of the two runs are equal at all {len(search.refused)} moments tried, so the runs "
-                "differ in what is not in their memory (files, directory, environment): give both tests the same."
+                f"the variables of the two runs are equal at all {len(search.refused)} moments tried, and so are their "
+                "open files, directory and environment; the runs differ in something else (other processes, files "
+                "opened later, time): give both tests the same."
             )
         return (
             f"at none of {len(search.refused)} moments did the differences between the two runs, written into the "
