@@ -235,13 +235,13 @@ class Statistics:
     moments: Moments = Moments()
     vertices: int = 0
     deltas: int = 0
-    # Bytes of a state, at most, that could not be read or were too many.
-    unreadable: int = 0
     seconds: Seconds = Seconds()
     workers: int = 1
     lab: str = ""
     # Runs with one thing done otherwise, in search of repairs.
     interventions: int = 0
+    # Bytes of a state, at most, that could not be read or were too many.
+    unreadable: int = 0
 
 
 @dataclass(frozen=True, slots=True)

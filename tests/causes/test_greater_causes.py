@@ -159,6 +159,15 @@ class TestEnvironment:
         assert told(isolated) == [("environment WIDTH", told_passing, told_failing)]
         assert isolated.confirmed == "both"
 
+    def test_program_that_knows_all_variables(self, open_case):
+        source = WIDTH.replace("    show();", "    extern char **environ;\n    if (environ)\n        show();")
+        case = open_case(source, [], [], environment=((("WIDTH", "5"),), (("WIDTH", "50"), ("MORE", "x"))))
+        comparison = case.inquiry._compare(case.call("show")).comparison
+        told_names = {delta.name for delta in comparison.deltas}
+        assert {"environment WIDTH", "environment MORE"} <= told_names
+        assert "environ" not in told_names
+        assert told(case.isolate(case.call("show"))) == [("environment WIDTH", '"5"', '"50"')]
+
     def test_variable_that_is_missing(self, open_case):
         source = WIDTH.replace("&&", "&& 0 ||").replace("|| atoi(width) > 9 ?", "|| !width ?")
         case = open_case(source, [], [], environment=((("WIDTH", "5"),), (("WIDTH", None),)))

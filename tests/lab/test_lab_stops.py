@@ -81,6 +81,21 @@ int main(int argc, char **argv)
 }
 """
 
+# As a parser is, made from another file.
+PARSER = r"""
+static void act(void)
+{
+}
+
+int main(void)
+{
+    int depth = 3;
+    depth++;
+#line 2 "parser.y"
+    act();
+    return depth;
+}
+"""
 
 # Overwrites its own return address and its caller's frame pointer.
 BROKEN = r"""
@@ -357,6 +372,12 @@ class TestStandardInput:
         assert self.inputs(lab) == []
         other = OpenFile(0, "stdin", "input", b"changed")
         assert lab.experiment("passing", self.stop(lab), Transfer(files=(other,))).stdout == b""
+
+
+def test_variables_are_set_in_lines_of_another_file(build, open_lab):
+    lab = open_lab(build(PARSER))
+    state = lab.visit("passing", (Stop(find_function(lab, "act"), 1),))
+    assert {v.name: v.pending for v in state.frames[1].variables} == {"depth": False}
 
 
 class TestTraces:
