@@ -9,17 +9,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from pytest_causechain.causes.approach import approach
-from pytest_causechain.causes.explanation import (
-    Explanation,
-    describe_failure,
-    describe_outcome,
-    told_links,
-    told_transitions,
-)
+from pytest_causechain.causes.endings import describe_failure, describe_outcome
+from pytest_causechain.causes.explanation import Explanation, told_links, told_transitions
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Place, Repair, Rule, Seconds, Statistics
+from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Place, Refused, Repair, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
@@ -160,8 +155,7 @@ class _Diagnosis:
         begin = time.monotonic()
         self.timeline = Timeline(lab, oracle.rule.kind == "hang")
         self.trace_seconds += time.monotonic() - begin
-        stdin: dict[Side, bytes] = {"passing": self.pair.passing.stdin, "failing": self.pair.failing.stdin}
-        self.inquiry = Inquiry(lab, self.timeline, oracle, stdin, self.progress)
+        self.inquiry = Inquiry(lab, self.timeline, oracle, self.progress)
         self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
         self.search.add(self.timeline.calls())
         self.find_transitions(self.inquiry, self.search)
@@ -306,8 +300,9 @@ class _Diagnosis:
             return "the two runs have no call of a function in common; add a passing test nearer to the failing one."
         if not deltas:
             return (
-                f"the variables of the two runs are equal at all {len(search.refused)} moments tried, so the runs "
-                "differ in what is not in their memory (files, directory, environment): give both tests the same."
+                f"the variables of the two runs are equal at all {len(search.refused)} moments tried, and so are their "
+                "open files, directory and environment; the runs differ in something else (other processes, files "
+                "opened later, time): give both tests the same."
             )
         return (
             f"at none of {len(search.refused)} moments did the differences between the two runs, written into the "
@@ -323,14 +318,23 @@ class _Diagnosis:
         )
         if self.inquiry is None or self.search is None or self.timeline is None:
             return Statistics(seconds=seconds, lab=self.lab.name if self.lab else "")
-        transferable, refused = len(self.search.known), len(self.search.refused)
+        known, refused, late = len(self.search.known), len(self.search.refused), len(self.inquiry.shown)
+        moments = Moments(self.timeline.matched, known + refused, known + late, late, self.refused(self.inquiry))
         return Statistics(
             experiments=self.inquiry.tally,
-            moments=Moments(self.timeline.matched, transferable + refused, transferable),
+            moments=moments,
             vertices=self.inquiry.vertices,
             deltas=self.inquiry.most_deltas,
+            unreadable=self.inquiry.unreadable,
             seconds=seconds,
             lab=self.lab.name if self.lab else "",
+        )
+
+    def refused(self, inquiry: Inquiry) -> tuple[Refused, ...]:
+        """In time order."""
+        return tuple(
+            Refused(moment.position.function, moment.position.file, moment.position.line, moment.visit, reason)
+            for moment, reason in sorted(inquiry.refused.items(), key=lambda item: item[0].time)
         )
 
 

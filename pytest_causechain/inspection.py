@@ -25,7 +25,7 @@ def compare_runs(
         stop = find_stop(lab, place, visit)
         layouts = Layouts(lab.program.types)
         ours, theirs = (capture_state(lab, side, stop, place, layouts) for side in ("passing", "failing"))
-        return compare_states(match_states(ours, theirs), passing.stdin, failing.stdin)
+        return compare_states(match_states(ours, theirs))
 
 
 def capture_state(lab: GdbLab, side: Side, stop: Stop, place: str, layouts: Layouts) -> MemoryGraph:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
-from pytest_causechain.model.chain import Cause, Failure, Link, Place, Rule, Suspect, Transition, When
+from pytest_causechain.model.chain import Cause, Link, Place, Suspect, Transition, When
 from pytest_causechain.model.moment import Moment
-from pytest_causechain.model.observation import Observation
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import Transition as Step
 from pytest_causechain.search.cts import TransitionSearch
-
-# As much of an output as fits on a line of the report.
-OUTPUT_SHOWN = 200
 
 
 class Explanation:
@@ -194,24 +189,3 @@ def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
 
 def make_causes(cause: Isolated) -> tuple[Cause, ...]:
     return tuple(Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment) for d in cause.deltas)
-
-
-def describe_failure(observation: Observation, rule: Rule | None) -> Failure:
-    return Failure(observation.ending, f"the program {describe_outcome(observation, rule)}", observation.backtrace)
-
-
-def describe_outcome(observation: Observation, rule: Rule | None) -> str:
-    """How a run ended: `printed "0 11"`, `exited with status 3`, `was killed by SIGSEGV in next()`."""
-    if observation.ending == "timeout":
-        return "did not end in time"
-    if observation.ending == "signal":
-        try:
-            name = signal.Signals(observation.code).name
-        except ValueError:
-            name = f"signal {observation.code}"
-        own = next((f.function for f in observation.backtrace if f.file is not None), None)
-        return f"was killed by {name}" + (f" in {own}()" if own else "")
-    text = observation.stdout.decode("utf-8", "surrogateescape").strip()
-    if not text or (rule is not None and rule.kind == "exit"):
-        return f"exited with status {observation.code}"
-    return f'printed "{text[:OUTPUT_SHOWN]}"'

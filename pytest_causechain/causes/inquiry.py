@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from pytest_causechain.causes.endings import describe_outcome
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
 from pytest_causechain.model.chain import Place, Tally
@@ -75,8 +76,11 @@ class Comparable:
         self.moment = moment
         self.comparison = comparison
         self.deltas = comparison.deltas
-        self.units = group_deltas(range(len(self.deltas)), lambda number: self.deltas[number].group)
         self.everything: Configuration = frozenset(range(len(self.deltas)))
+        # Output is an effect, and no cause of the failure.
+        causes = [number for number, delta in enumerate(self.deltas) if delta.kind != "output"]
+        self.units = group_deltas(causes, lambda number: self.deltas[number].group)
+        self.unwritten: Configuration = frozenset(causes)
         self.outcomes = Outcomes[Configuration](
             lambda configurations: experiments([self.transfer(c) for c in configurations]), judge, width
         )
@@ -91,18 +95,20 @@ class Comparable:
 class Inquiry:
     """Implements what `search.cts` asks of a laboratory."""
 
-    def __init__(
-        self, lab: Lab, timeline: Timeline, oracle: Oracle, stdin: dict[Side, bytes], progress: Callable[[str], None]
-    ) -> None:
-        self._lab, self._timeline, self._oracle, self._stdin = lab, timeline, oracle, stdin
-        self._progress = progress
+    def __init__(self, lab: Lab, timeline: Timeline, oracle: Oracle, progress: Callable[[str], None]) -> None:
+        self._lab, self._timeline, self._oracle, self._progress = lab, timeline, oracle, progress
         self._comparable: dict[Moment, Comparable] = {}
         self._layouts = Layouts(lab.program.types)
         self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
         self.capture_seconds = 0.0
         self.experiment_seconds = 0.0
+        # Why the states at a moment could not be transferred.
+        self.refused: dict[Moment, str] = {}
+        # Where they could, but the failure shows in what was written before.
+        self.shown: set[Moment] = set()
         self.vertices = 0
+        self.unreadable = 0
         self.most_deltas = 0
 
     @property
@@ -146,7 +152,7 @@ class Inquiry:
             return None
         before = comparable.outcomes.tally
         outcomes = Outcomes[Configuration](lambda tried: [self._lead(comparable, c, later) for c in tried])
-        if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.everything) is not Outcome.FAIL:
+        if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.unwritten) is not Outcome.FAIL:
             return None
         isolation = isolate(comparable.units, outcomes)
         if comparable.outcomes(isolation.cause) is not Outcome.FAIL:
@@ -184,7 +190,7 @@ class Inquiry:
 
         What the run reads later from its input is not looked at: an input cause is there from the start."""
         moment, cause = later
-        if all(delta.slot is None for delta in cause.deltas):
+        if all(delta.kind == "input" for delta in cause.deltas):
             return Outcome.FAIL if configuration else Outcome.PASS
         route = self._timeline.route(comparable.moment, moment)
         if route is None:
@@ -197,12 +203,29 @@ class Inquiry:
         return Outcome.FAIL if appears else Outcome.PASS
 
     def _check(self, comparable: Comparable) -> bool:
-        """The self-check: no delta must PASS, all must FAIL."""
-        return (
-            bool(comparable.deltas)
-            and comparable.outcomes(NOTHING) is Outcome.PASS
-            and comparable.outcomes(comparable.everything) is Outcome.FAIL
-        )
+        """The self-check: no delta must PASS, all must FAIL; and what was written by then must not be needed for that,
+        else the failure has begun to show already."""
+        reason = "no variable differs" if not comparable.deltas else None
+        reason = reason or self._unlike(comparable, NOTHING, Outcome.PASS, "without any difference")
+        reason = reason or self._unlike(comparable, comparable.everything, Outcome.FAIL, "with all differences")
+        if reason is not None and (obstacle := comparable.comparison.greater.obstacle) is not None:
+            reason = f"{reason}; {obstacle}"
+        if reason is not None:
+            self.refused[comparable.moment] = reason
+            return False
+        if comparable.outcomes(comparable.unwritten) is Outcome.FAIL:
+            return True
+        self.shown.add(comparable.moment)
+        return False
+
+    def _unlike(self, comparable: Comparable, tried: Configuration, expected: Outcome, how: str) -> str | None:
+        """What a configuration brought about in the place of the outcome expected of it."""
+        outcome = comparable.outcomes(tried)
+        if outcome is expected:
+            return None
+        said = {Outcome.PASS: "passes", Outcome.FAIL: "fails", Outcome.UNRESOLVED: "is unresolved"}[outcome]
+        ending = describe_outcome(comparable.outcomes.observed(tried), self._oracle.rule)
+        return f"{how} the run {said}: it {ending}"
 
     def _confirm(self, comparable: Comparable, isolation: Isolation[int], before: Tally) -> Isolated:
         deltas = tuple(comparable.deltas[i] for i in sorted(isolation.cause))
@@ -234,11 +257,14 @@ class Inquiry:
             passing = self._lab.visit("passing", moment.passing)
             failing = self._lab.visit("failing", moment.failing)
             if passing is None or failing is None:
+                self.refused[moment] = f"not reached again by the {'passing' if passing is None else 'failing'} run"
                 return None
             if [f.function for f in passing.frames] != [f.function for f in failing.frames]:
+                self.refused[moment] = "the calls on the stack differ"
                 return None
+            self.unreadable = max(self.unreadable, passing.unreadable, failing.unreadable)
             graphs = (self._graph(passing), self._graph(failing))
-            comparison = compare_states(match_states(*graphs), self._stdin["passing"], self._stdin["failing"])
+            comparison = compare_states(match_states(*graphs))
             self.capture_seconds += time.monotonic() - begin
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
             self.most_deltas = max(self.most_deltas, len(comparison.deltas))

@@ -261,9 +261,11 @@ def describe_variables(frame, position):
         for symbol in block:
             if is_local(symbol):
                 # Holds for unoptimised code: before its own line, and where that begins, a variable still holds
-                # garbage. A frame that waits for a call stands behind the beginning of its line.
+                # garbage. A frame that waits for a call stands behind the beginning of its line. Lines of another
+                # file, which a parser was made from, say nothing.
                 line = position.line if frame.pc() == position.pc else position.line + 1
-                pending = not symbol.is_argument and symbol.line >= line
+                is_here = position.symtab is not None and position.symtab.filename == symbol.symtab.filename
+                pending = not symbol.is_argument and is_here and symbol.line >= line
                 variables.append(describe_live_variable(symbol, frame, depth, pending))
     return variables
 

@@ -87,7 +87,19 @@ class Cause:
     type: str
     passing: str
     failing: str
-    kind: Literal["value", "repoint", "create", "delete", "alias", "input"]
+    kind: Literal[
+        "value",
+        "repoint",
+        "create",
+        "delete",
+        "alias",
+        "input",
+        "position",
+        "output",
+        "directory",
+        "umask",
+        "environment",
+    ]
     frame: int | None = None
     assignment: str | None = None
 
@@ -190,12 +202,26 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A moment that did not pass the self-check, and why."""
+
+    function: str
+    file: str
+    line: int
+    visit: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Moments:
-    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check."""
+    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check, all others are `refused`.
+    By `late` ones among the transferable the failure had begun to show in what the run had written."""
 
     matched: int = 0
     tried: int = 0
     transferable: int = 0
+    late: int = 0
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +245,8 @@ class Statistics:
     lab: str = ""
     # Runs with one thing done otherwise, in search of repairs.
     interventions: int = 0
+    # Bytes of a state, at most, that could not be read or were too many.
+    unreadable: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ SYSCALLS = {
     "munmap": 11,
     "getitimer": 36,
     "clone": 56,
+    "chdir": 80,
+    "umask": 95,
     "prctl": 157,
     "dup3": 292,
     "memfd_create": 319,

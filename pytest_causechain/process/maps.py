@@ -179,12 +179,14 @@ def read_timers(pid: int) -> str:
         return ""
 
 
-def read_position(pid: int, descriptor: int) -> int | None:
-    """The offset of an open file."""
-    try:
-        return int(Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().split()[1])
-    except OSError:
-        return None
+def read_directory(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/cwd").readlink())
+
+
+def read_umask(pid: int) -> int | None:
+    """None where the kernel does not tell."""
+    lines = Path(f"/proc/{pid}/status").read_text("utf-8", "surrogateescape").splitlines()
+    return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), None)
 
 
 def cpu_seconds(pid: int) -> float:

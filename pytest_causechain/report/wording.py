@@ -7,6 +7,7 @@ cursor, start a new line or change colours in somebody's terminal.
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -21,6 +22,7 @@ NAME_LIMIT = 40
 NAMED_CAUSES = 3
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_SEVERAL_LINES = re.compile(r"lines \d+-\d+$")
 _NULL_POINTERS = frozenset({"NULL", "0x0", "0", "nullptr", "(nil)"})
 
 
@@ -99,7 +101,7 @@ def _describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | No
     if not failing:
         said = f"{variable} was removed" if verb == "became" else f"{variable} was missing"
     elif cause.kind == "input":
-        said = f"the input {variable} {'were' if variable.startswith('stdin lines') else 'was'} {failing}"
+        said = f"the input {variable} {'were' if _SEVERAL_LINES.search(variable) else 'was'} {failing}"
     elif _is_address(cause, failing):
         said = f"{variable} {'came to point' if verb == 'became' else 'pointed'} to {failing}"
     else:

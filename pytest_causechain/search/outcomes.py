@@ -49,6 +49,10 @@ class Outcomes(Generic[Configuration]):
     def has_run(self, configuration: Configuration) -> bool:
         return configuration in self._observed
 
+    def observed(self, configuration: Configuration) -> Any:
+        """What one that has run showed."""
+        return self._observed[configuration]
+
     def known(self, configuration: Configuration) -> Outcome | None:
         """The outcome of one that has been asked for before."""
         return self._known.get(configuration)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from pytest_causechain.states.inputs import Edit, input_edits, word_edits
+from pytest_causechain.states.greater import Greater, Part, PartKind
 from pytest_causechain.states.matching import Matching, Pair
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.shapes import Place
@@ -31,15 +30,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delta:
-    """One difference: a slot of the memory, or one edit (by number) of the unread input.
+    """One difference: a slot of the memory, or a part of the greater state.
 
     What it takes to tell it is found out when it is asked for: of many deltas few are ever told. `requires` are those
     without which it makes no sense: a pointer to an object that lies where the other run has none in a block."""
 
-    kind: Kind | Literal["input"]
+    kind: Kind | PartKind
     told: Told
     slot: Slot | None = None
-    edit: int | None = None
+    part: Part | None = None
     requires: list[Delta] = field(default_factory=list, repr=False)
 
     @property
@@ -84,19 +83,18 @@ class Comparison:
     """Two matched states and all that differs between them."""
 
     matching: Matching
-    edits: tuple[Edit, ...]
+    greater: Greater
     deltas: tuple[Delta, ...]
 
 
-def compare_states(matching: Matching, passing_stdin: bytes, failing_stdin: bytes) -> Comparison:
-    edits = input_edits(
-        passing_stdin[matching.passing.visit.stdin_position or 0 :],
-        failing_stdin[matching.failing.visit.stdin_position or 0 :],
-    )
-    read = failing_stdin[: matching.failing.visit.stdin_position or 0].count(b"\n")
-    inputs = [Delta("input", told, edit=number) for number, told in word_edits(edits, read)]
+def compare_states(matching: Matching) -> Comparison:
+    """What lies ahead of the runs comes first. What they have left behind them in files is the last to be blamed."""
+    passing, failing = matching.passing, matching.failing
+    greater = Greater(passing.visit, failing.visit, (passing.memory, failing.memory))
+    inputs = [Delta(part.kind, told, part=part) for part, told in greater.inputs()]
+    past = [Delta(part.kind, told, part=part) for part, told in greater.past()]
     with no_collection():
-        return Comparison(matching, edits, (*inputs, *memory_deltas(matching)))
+        return Comparison(matching, greater, (*inputs, *memory_deltas(matching), *past))
 
 
 def memory_deltas(matching: Matching) -> list[Delta]:

@@ -1,10 +1,10 @@
-"""Turns what two runs have not read yet of their input into deltas."""
+"""Turns what two runs have not read yet of an input into edits, line by line."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_causechain.states.layout import show_text
@@ -42,7 +42,13 @@ def input_edits(passing: bytes, failing: bytes) -> tuple[Edit, ...]:
     return tuple(edits)
 
 
-def word_edits(edits: tuple[Edit, ...], lines_read: int) -> Iterator[tuple[int, Wording]]:
+def join_lines(parts: Sequence[Sequence[bytes]]) -> bytes:
+    """The last line of an input may lack its end; where others follow it, it gets one."""
+    lines = [line for part in parts for line in part]
+    return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines[:-1]) + b"".join(lines[-1:])
+
+
+def word_edits(edits: tuple[Edit, ...], lines_read: int, source: str = "stdin") -> Iterator[tuple[int, Wording]]:
     """Number and wording of each edit that makes a difference."""
     line = lines_read + 1
     for number, edit in enumerate(edits):
@@ -51,12 +57,12 @@ def word_edits(edits: tuple[Edit, ...], lines_read: int) -> Iterator[tuple[int, 
             yield (
                 number,
                 Wording(
-                    key="stdin",  # which of its lines decides may change as it is read; it is one input
-                    name=f"stdin {name}",
+                    key=source,  # which of its lines decides may change as it is read; it is one input
+                    name=f"{source} {name}",
                     type="input",
                     passing=show_lines(edit.passing),
                     failing=show_lines(edit.failing),
-                    group=("input", "stdin", name),
+                    group=("input", source, name),
                 ),
             )
         line += len(edit.failing)

@@ -8,13 +8,19 @@ from collections.abc import Sequence
 
 from pytest_causechain.states.deltas import Delta
 from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.greater import is_alike
 from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.spots import Spot
 
 
 def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequence[Delta]) -> bool:
-    """`deltas` are of a comparison with `failing`; those of the input are not looked at."""
+    """`deltas` are of a comparison with `failing`; those of the input, which is there from the start, are not looked
+    at."""
+    parts = [delta.part for delta in deltas if delta.part is not None and delta.part.kind != "input"]
+    memories = (graph.memory, failing.memory)
+    if not all(is_alike(graph.visit, failing.visit, part, memories) for part in parts):
+        return False
     spots = [delta.told for delta in deltas if isinstance(delta.told, Spot)]
     if any(has_value(graph, failing, spot) is False for spot in spots):
         return False

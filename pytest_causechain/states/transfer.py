@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pytest_causechain.model.transfer import Allocation, Reference, Transfer
 from pytest_causechain.states.deltas import Comparison, Delta, Slot, close_configuration
 from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.greater import Part, Surroundings
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.objects import Object
 
@@ -21,9 +22,7 @@ def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -
     for delta in close_configuration(deltas):
         if delta.slot is not None:
             compiler.write(delta.slot, delta.slot.passing, delta.slot.failing)
-    chosen = {delta.edit for delta in deltas if delta.edit is not None}
-    lines = [edit.failing if n in chosen else edit.passing for n, edit in enumerate(comparison.edits)]
-    return compiler.transfer(join_lines(lines) if chosen else None)
+    return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=True))
 
 
 def transfer_to_failing_run(comparison: Comparison, deltas: Collection[Delta]) -> Transfer:
@@ -34,15 +33,11 @@ def transfer_to_failing_run(comparison: Comparison, deltas: Collection[Delta]) -
     for delta in deltas:
         if delta.slot is not None:
             compiler.write(delta.slot, delta.slot.failing, delta.slot.passing)
-    chosen = {delta.edit for delta in deltas if delta.edit is not None}
-    lines = [edit.passing if n in chosen else edit.failing for n, edit in enumerate(comparison.edits)]
-    return compiler.transfer(join_lines(lines) if chosen else None)
+    return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=False))
 
 
-def join_lines(parts: Sequence[Sequence[bytes]]) -> bytes:
-    """The last line of an input may lack its end; where others follow it, it gets one."""
-    lines = [line for part in parts for line in part]
-    return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines[:-1]) + b"".join(lines[-1:])
+def find_parts(deltas: Iterable[Delta]) -> frozenset[Part]:
+    return frozenset(delta.part for delta in deltas if delta.part is not None)
 
 
 def too_small(comparison: Comparison, deltas: Collection[Delta]) -> list[Object]:
@@ -179,7 +174,19 @@ class _Compiler:
                 self._point((self.blocks[current], pointer.offset), pointer.value)
         return self.blocks[first]
 
-    def transfer(self, stdin: bytes | None) -> Transfer:
+    def _set_environment(self, variables: dict[bytes, bytes]) -> None:
+        """A new vector of new texts: what the program keeps of the old ones stays as it is."""
+        assert self.into.visit.environment is not None  # else no variable of it differs
+        vector = len(self.contents)
+        self.contents.append(bytearray(WORD.size * (len(variables) + 1)))
+        for number, (name, value) in enumerate(variables.items()):
+            self.pointers[vector, WORD.size * number] = (len(self.contents), 0)
+            self.contents.append(bytearray(name + b"=" + value + b"\0"))
+        self.pointers[None, self.into.visit.environment[0]] = (vector, 0)
+
+    def transfer(self, surroundings: Surroundings) -> Transfer:
+        if surroundings.environment is not None:
+            self._set_environment(surroundings.environment)
         references: list[Reference] = []
         for (holder, at), value in self.pointers.items():
             if isinstance(value, tuple):
@@ -194,7 +201,9 @@ class _Compiler:
             writes=tuple(self.writes),
             allocations=tuple(Allocation(len(data), bytes(data)) for data in self.contents),
             references=tuple(references),
-            stdin=stdin,
+            files=surroundings.files,
+            directory=surroundings.directory,
+            umask=surroundings.umask,
         )
 
     def _store(self, holder: int | None, at: int, data: bytes) -> None:

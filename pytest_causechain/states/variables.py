@@ -31,7 +31,9 @@ def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: 
     yield from find_globals(visit, program, layouts, memory, taken)
     for name, offset, size in program.untyped:
         address = visit.load_map.to_run(offset)
-        if memory.has(address, size):
+        # The pointer to the variables of the environment is no variable: these are compared one by one.
+        is_environment = visit.environment is not None and address == visit.environment[0]
+        if memory.has(address, size) and not is_environment:
             yield Variable(address, shape_untyped(layouts, size), name, f":{name}:{offset:x}")
 
 

@@ -94,7 +94,7 @@ class Moved:
 
     def compare(self, failing: Visit) -> Comparison:
         graphs = [MemoryGraph(visit, self._program, self._layouts) for visit in (self.passing, failing)]
-        return compare_states(match_states(*graphs), b"", b"")
+        return compare_states(match_states(*graphs))
 
 
 @pytest.fixture
