@@ -165,7 +165,7 @@ class Inquiry:
 
         What the run reads later from its input is not looked at: an input cause is there from the start."""
         moment, cause = later
-        if all(delta.slot is None for delta in cause.deltas):
+        if not any(delta.slots for delta in cause.deltas):
             return Outcome.FAIL if configuration else Outcome.PASS
         route = self._timeline.route(comparable.moment, moment)
         if route is None:

@@ -68,6 +68,8 @@ class ProgramMap:
     # All addresses at which the code of some line begins, also in the middle of a statement.
     rows: tuple[int, ...] = ()
     libraries: tuple[str, ...] = ()
+    # Address and type of the table that each class with virtual functions has.
+    vtables: tuple[tuple[int, int], ...] = ()
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -142,7 +144,8 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     known = {row["address"] for row in variables}
     untyped = tuple(row for row in find_objects(path) if row[1] not in known)
     types, relocated = description["types"], is_relocated(path)
-    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), untyped)
+    vtables = tuple((address, kind) for address, kind in description["vtables"])
+    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), vtables, untyped)
 
 
 def place_thread_variables(variables: list[dict[str, Any]], path: str) -> tuple[dict[str, Any], ...]:

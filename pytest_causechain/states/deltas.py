@@ -13,6 +13,7 @@ from pytest_causechain.states.objects import Object
 from pytest_causechain.states.shapes import Place
 from pytest_causechain.states.spots import Kind, Spot
 from pytest_causechain.states.unfolding import no_collection
+from pytest_causechain.states.wholes import Unit, gather_units
 from pytest_causechain.states.wording import Told
 
 
@@ -31,14 +32,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delta:
-    """One difference: a slot of the memory, or one edit (by number) of the unread input.
+    """One difference: slots of the memory, or one edit (by number) of the unread input. Of several slots the first is
+    at which it is told.
 
     What it takes to tell it is found out when it is asked for: of many deltas few are ever told. `requires` are those
     without which it makes no sense: a pointer to an object that lies where the other run has none in a block."""
 
     kind: Kind | Literal["input"]
     told: Told
-    slot: Slot | None = None
+    slots: tuple[Slot, ...] = ()
     edit: int | None = None
     requires: list[Delta] = field(default_factory=list, repr=False)
 
@@ -107,8 +109,9 @@ def memory_deltas(matching: Matching) -> list[Delta]:
     order = matching.failing.naming.order
     last = len(order)
     found.sort(key=lambda pair: rank_spot(pair[0], order, last))
-    deltas = [Delta(kind, spot, make_slot(spot)) for spot, kind in found]
-    link_required(deltas)
+    units = gather_units(matching, found)
+    deltas = [Delta(unit.kind, unit.told, tuple(map(make_slot, unit.spots))) for unit in units]
+    link_required(deltas, units)
     return deltas
 
 
@@ -179,20 +182,19 @@ def make_slot(spot: Spot) -> Slot:
     return Slot(spot.ours, spot.theirs, leaf.offset, leaf.size, leaf.bits, spot.is_pointer, spot.is_whole)
 
 
-def link_required(deltas: Sequence[Delta]) -> None:
+def link_required(deltas: Sequence[Delta], units: Sequence[Unit]) -> None:
     """A pointer into a block of several objects, to one that the passing run has not there, needs what makes it one."""
-    pointing = [(delta, spot.new_part) for delta in deltas if (spot := delta.told) and isinstance(spot, Spot)]
+    pointing = [(d, spot.new_part) for d, unit in zip(deltas, units, strict=True) for spot in unit.spots]
     wanted = [(delta, part) for delta, part in pointing if part is not None]
     if not wanted:
         return
-    within = defaultdict[Object, list[Delta]](list)
+    within = defaultdict[Object, list[tuple[int, Delta]]](list)
     for delta in deltas:
-        if delta.slot is not None:
-            within[delta.slot.failing].append(delta)
+        for slot in delta.slots:
+            within[slot.failing].append((slot.offset, delta))
     for delta, (o, start, end) in wanted:
-        delta.requires.extend(
-            other for other in within[o] if other.slot is not None and start <= other.slot.offset < end
-        )
+        others = [other for offset, other in within[o] if start <= offset < end and other is not delta]
+        delta.requires.extend(dict.fromkeys(others))
 
 
 def close_configuration(deltas: Iterable[Delta]) -> list[Delta]:

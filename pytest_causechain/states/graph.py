@@ -12,6 +12,7 @@ from functools import cached_property
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.states.containers import Containers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
 from pytest_causechain.states.memory import Memory, usable_size
@@ -35,7 +36,7 @@ class MemoryGraph:
 
     @cached_property
     def _unfolding(self) -> Unfolding:
-        return Unfolding(self.visit, self.layouts, self.memory, self.variables)
+        return Unfolding(self.visit, self.layouts, self.memory, self.variables, self.program.vtables)
 
     @property
     def objects(self) -> list[Object]:
@@ -45,6 +46,10 @@ class MemoryGraph:
     def starts(self) -> dict[int, Object]:
         """By address, all objects that are no variables."""
         return self._unfolding.starts
+
+    @cached_property
+    def containers(self) -> Containers:
+        return Containers(self)
 
     @cached_property
     def naming(self) -> Naming:

@@ -19,6 +19,7 @@ from pytest_causechain.states.sources import mentioned_names
 from pytest_causechain.states.unfolding import no_collection
 
 if TYPE_CHECKING:
+    from pytest_causechain.states.containers import Container, Owner
     from pytest_causechain.states.graph import MemoryGraph
 
 # More steps of one kind are counted instead: `list(->next 12 times)->value`.
@@ -27,6 +28,11 @@ STEPS_WRITTEN = 6
 LENGTH_WRITTEN, LENGTH_KEPT = 400, 80
 # Operators and brackets, then the variable it all starts from; not the name of a type.
 ROOT = re.compile(r"([&*(]*)(?!void \*)\w")
+# What an optional and a tuple have instead of members.
+MARK = re.compile(r"\*|<\d+>")
+ELEMENT = re.compile(r"\[(\d*)\](.*)", re.DOTALL)
+OF_THIS = re.compile(r"([&*(]*)this->(\w+)")
+INDEX = re.compile(r"\[(-?\d+)\]$")
 # Stands for the object while a part is made: neither identifiers nor operators contain it.
 HOLE = "\0"
 
@@ -49,6 +55,8 @@ class Expression:
         return f"{self.start}({self.step} {self.times} times)"
 
     def part(self, is_direct: bool, path: str) -> Expression:
+        if self.start.startswith("&"):
+            return Expression(write_part(is_direct, str(self), path), self.frame)
         before, _, step = write_part(is_direct, HOLE, path).partition(HOLE)
         if not before and step == self.step:
             return replace(self, times=self.times + 1)
@@ -119,7 +127,7 @@ class Naming:
     def _short_ways(self) -> Ways:
         variables = self._graph.variables
         mentioned = mentioned_names(self._graph.visit.frames)
-        roots = sorted(variables, key=lambda o: o.name not in mentioned)
+        roots = sorted(variables, key=lambda o: o.name.removeprefix("&") not in mentioned)
         ways: Ways = {(o, 0): None for o in variables}
         with no_collection():
             self._spread(roots, ways)
@@ -198,8 +206,15 @@ class Naming:
         pending = [node]
         while pending:
             (o, base), step = pending[-1], ways.get(pending[-1])
+            owner = self._graph.containers.owners.get(o) if not base else None
             if pending[-1] in written:
                 pending.pop()
+            elif owner is not None and self._holder(owner) not in pending:
+                if self._holder(owner) in written:
+                    container = self._container(written[self._holder(owner)], owner.container, is_key)
+                    written[o, base] = Expression(f"&{container}{owner.label}", container.frame)
+                else:
+                    pending.append(self._holder(owner))
             elif step is not None:
                 source = (step.source, step.source.shape.base_of(step.at))
                 if source in written:
@@ -219,6 +234,25 @@ class Naming:
                 written[o, base] = Expression(f"({first}{back})", first.frame)
         return written[node]
 
+    def _holder(self, owner: Owner) -> Node:
+        container = owner.container
+        return container.holder, container.holder.shape.base_of(container.offset)
+
+    def _container(self, holder: Expression, container: Container, is_key: bool) -> Expression:
+        path = container.holder.shape.path_to(container.offset, container.type) or ""
+        if not is_key:
+            path = self.shorten(container.holder, path)
+        run = container.holder.shape.run_at(container.offset)
+        return holder.part(run is not None and run.is_direct, path)
+
+    def container_name(self, container: Container) -> str:
+        node = container.holder, container.holder.shape.base_of(container.offset)
+        return str(self._container(self._write(node, self._short_ways, self._names, False), container, False))
+
+    def container_key(self, container: Container) -> str:
+        node = container.holder, container.holder.shape.base_of(container.offset)
+        return str(self._container(self._write(node, self._lasting_ways, self._keys, True), container, True))
+
     def _expression(self, source: Expression, step: Step, is_key: bool) -> Expression:
         kind, path, is_direct = step.source.shape.pointer_at(step.at)
         if not is_key:
@@ -230,9 +264,22 @@ class Naming:
         return expression
 
     def shorten(self, o: Object, path: str) -> str:
-        """`*p` for `p[0]`, when there is only one. Not in keys: whether an object looks single may change."""
+        """`*p` for `p[0]`, when there is only one. Not in keys: whether an object looks single may change. The label of
+        an element stands for what a map leads to from its key."""
+        owner = self._graph.containers.owners.get(o)
+        if owner is not None:
+            return path.replace(owner.hidden, "", 1) if path.startswith(f"[]{owner.hidden}") else path
         is_pointed_to = o.kind != "variable" and path.startswith("[0]")
         return "[]" + path[3:] if is_pointed_to and self._graph.is_single(o) else path
+
+
+def drop_this(graph: MemoryGraph, expression: str, frame: int | None) -> str:
+    """`count` for `this->count`, as it is written in a member function, unless a variable has that name."""
+    found = OF_THIS.match(expression)
+    if found is None or frame is None:
+        return expression
+    taken = {variable.name for variable in graph.visit.frames[frame].variables}
+    return expression if found[2] in taken else found[1] + expression[found.start(2) :]
 
 
 def is_written_out(expression: str) -> bool:
@@ -246,8 +293,15 @@ def scopes_outwards_in(variables: Iterable[Variable]) -> list[list[Variable]]:
 
 def write_part(is_direct: bool, name: str, path: str) -> str:
     """The expression for a part of a variable, or of what a pointer leads to: `point.x`, `list->next`, `a[2]`, `*p`."""
+    if (mark := MARK.search(path)) is not None:
+        before, rest = write_part(is_direct, name, path[: mark.start()]), path[mark.end() :]
+        if mark[0] == "*":
+            return write_part(False, before, f"[]{rest}")
+        return write_part(True, f"std::get{mark[0]}({before})", rest)
     if is_direct:
         return name + path
+    if name.startswith("&") and (element := ELEMENT.match(path)) is not None:
+        return write_element(name[1:], int(element[1] or 0), element[2])
     base = f"({name})" if name.startswith("*") else name
     if path.startswith("@"):
         return f"((void **) {base})[{path[1:]}]"
@@ -259,6 +313,14 @@ def write_part(is_direct: bool, name: str, path: str) -> str:
     if path.startswith("[0]."):
         return f"{base}->{path[4:]}"
     return base + path
+
+
+def write_element(name: str, number: int, path: str) -> str:
+    """A part of what stands behind something: with the number that its own number there makes."""
+    index = INDEX.search(name)
+    if number and index is not None:
+        return f"{name[: index.start()]}[{int(index[1]) + number}]{path}"
+    return f"(&{name})[{number}]{path}" if number else write_part(True, name, path)
 
 
 def seen_from(graph: MemoryGraph, selected: int | None, expression: str, frame: int | None) -> str | None:

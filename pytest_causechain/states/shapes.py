@@ -233,6 +233,27 @@ class Shape:
         return spans
 
     @cached_property
+    def containers(self) -> tuple[tuple[int, int], ...]:
+        """Offset and type of each container of the C++ library."""
+        found = []
+        for run in self.runs:
+            own, width = self.layouts.containers(run.type), self.layouts.size(run.type)
+            for element in range(run.count) if own else ():
+                for at, kind in own:
+                    if run.cut is None or at + self.layouts.size(kind) <= run.cut:
+                        found.append((run.offset + element * width + at, kind))
+        return tuple(found)
+
+    def path_to(self, offset: int, kind: int) -> str | None:
+        """Of a part that begins at an offset, behind the name of the run it lies in."""
+        run = self.run_at(offset)
+        if run is None:
+            return None
+        element, at = divmod(offset - run.offset, self.layouts.size(run.type))
+        path = self.layouts.path_to(run.type, at, kind)
+        return None if path is None else run.element_path(element) + path
+
+    @cached_property
     def holds_integers(self) -> bool:
         return any(self.layouts.holds_integer(run.type) for run in self.runs)
 

@@ -9,7 +9,7 @@ from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import MEMBERS_SHOWN, POINTER_SIZE, Leaf, show_text
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
-from pytest_causechain.states.names import write_part
+from pytest_causechain.states.names import drop_this, write_part
 from pytest_causechain.states.objects import IMAGE, Object
 
 # A shorter one is more likely a number.
@@ -112,7 +112,11 @@ def reference(graph: MemoryGraph, o: Object, offset: int) -> str | None:
         is_array = graph.layouts.kind(o.type) == "array"
         return f"&{name}" if is_direct and not is_array else name
     path = path_at(graph, o, base, offset)
-    return f"&{write_part(is_direct, name, graph.naming.shorten(o, path))}" if path is not None else None
+    if path is None:
+        return None
+    return drop_this(
+        graph, f"&{write_part(is_direct, name, graph.naming.shorten(o, path))}", graph.naming.frame(o, base)
+    )
 
 
 def path_at(graph: MemoryGraph, o: Object, base: int, offset: int) -> str | None:
@@ -136,7 +140,7 @@ def path_at(graph: MemoryGraph, o: Object, base: int, offset: int) -> str | None
         if not fields:
             return None
         name, bit, _, kind = fields[-1]
-        path, offset = f"{path}.{name}" if name and name != graph.layouts.name(kind) else path, offset - bit // 8
+        path, offset = f"{path}.{name}" if name else path, offset - bit // 8
     return path
 
 

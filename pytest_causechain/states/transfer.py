@@ -19,8 +19,8 @@ def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -
     matching = comparison.matching
     compiler = _Compiler(matching.passing, matching.failing, matching.mates)
     for delta in close_configuration(deltas):
-        if delta.slot is not None:
-            compiler.write(delta.slot, delta.slot.passing, delta.slot.failing)
+        for slot in delta.slots:
+            compiler.write(slot, slot.passing, slot.failing)
     chosen = {delta.edit for delta in deltas if delta.edit is not None}
     lines = [edit.failing if n in chosen else edit.passing for n, edit in enumerate(comparison.edits)]
     return compiler.transfer(join_lines(lines) if chosen else None)
@@ -32,8 +32,8 @@ def transfer_to_failing_run(comparison: Comparison, deltas: Collection[Delta]) -
     compiler = _Compiler(matching.failing, matching.passing, matching.mates)
     compiler.enlarge(too_small(comparison, deltas))
     for delta in deltas:
-        if delta.slot is not None:
-            compiler.write(delta.slot, delta.slot.failing, delta.slot.passing)
+        for slot in delta.slots:
+            compiler.write(slot, slot.failing, slot.passing)
     chosen = {delta.edit for delta in deltas if delta.edit is not None}
     lines = [edit.passing if n in chosen else edit.failing for n, edit in enumerate(comparison.edits)]
     return compiler.transfer(join_lines(lines) if chosen else None)
@@ -51,7 +51,7 @@ def too_small(comparison: Comparison, deltas: Collection[Delta]) -> list[Object]
     if len(deltas) == len(comparison.deltas):
         pairs: Iterable[tuple[Object, Object]] = comparison.matching.pairs
     else:
-        pairs = ((d.slot.passing, d.slot.failing) for d in deltas if d.slot is not None and d.slot.is_whole)
+        pairs = ((slot.passing, slot.failing) for delta in deltas for slot in delta.slots if slot.is_whole)
     return [theirs for ours, theirs in pairs if ours.size > theirs.size and theirs.kind != "variable"]
 
 

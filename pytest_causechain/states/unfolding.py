@@ -25,6 +25,10 @@ from pytest_causechain.states.shapes import Shape, Span
 OBJECTS_LIMIT = 1_000_000
 # What compilers for x86-64 give to each alloca.
 ALLOCA_ALIGNMENT = 16
+# Before the place in a table of virtual functions that objects refer to: how far behind their beginning they do so.
+OFFSET_TO_TOP = 16
+# Of a class with a thousand virtual functions.
+LONGEST_VTABLE = 8 << 10
 SHORT_WORDS = [struct.Struct(f"<{count}Q").unpack_from for count in range(32)]
 
 
@@ -51,8 +55,22 @@ def is_plain_text(o: Object, data: bytes, at: int, lowest_address: int) -> bool:
 class Unfolding:
     """`objects` are the variables and then all others, `starts` the others by address."""
 
-    def __init__(self, visit: Visit, layouts: Layouts, memory: Memory, variables: Sequence[Object]) -> None:
+    def __init__(
+        self,
+        visit: Visit,
+        layouts: Layouts,
+        memory: Memory,
+        variables: Sequence[Object],
+        vtables: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """`vtables` are address and type of the table that each class with virtual functions has, in order."""
         self._visit, self._layouts, self._memory = visit, layouts, memory
+        self._vtables = [(visit.load_map.to_run(address), kind) for address, kind in vtables]
+        self._dynamic: set[int] = set()
+        if vtables:
+            self._dynamic.update(number for number in range(len(layouts.rows)) if layouts.is_dynamic(number))
+        # How many bytes of a block the vector that owns it takes, by address.
+        self._lengths: dict[int, int] = {}
         self.objects = list(variables)
         self.starts: dict[int, Object] = {}
         # Offset and value of what may be a pointer, and leads to something.
@@ -98,6 +116,7 @@ class Unfolding:
         starts, blocks, freed = self.starts, self._memory.blocks, self._memory.freed
         pending, objects, opened = self._pending[rank], self.objects, self._open
         records, scalars, vague = self._pending
+        dynamic = self._dynamic
         shapes: dict[tuple[int, int, Span | None], tuple[Shape, bool, int]] = self._layouts.first_shapes
         low = high = place = 0
         data = b""
@@ -116,9 +135,13 @@ class Unfolding:
             scan = shape.scans[rank]
             if scan is None:
                 continue
+            if shape.containers:
+                self._note_lengths(o)
             for value, kind in zip(scan[0](data, address - low), scan[1], strict=True):
                 if not value:
                     continue
+                if kind in dynamic:
+                    value, kind = self._find_whole(value, kind)
                 known = starts.get(value)
                 if known is not None:
                     if rank < 2 and known.shape.type != kind:
@@ -145,6 +168,28 @@ class Unfolding:
                 if ranks & 4:
                     vague.append(new)
         del pending[:place]
+
+    def _find_whole(self, address: int, kind: int) -> tuple[int, int]:
+        """Where the object begins that a pointer to a class with virtual functions leads into, and its type: the
+        table it refers to says both."""
+        table = self._memory.word(address)
+        index = bisect_right(self._vtables, (table or 0, len(self._layouts.rows))) - 1
+        if not table or index < 0 or table - self._vtables[index][0] > LONGEST_VTABLE:
+            return address, kind
+        known = self._vtables[index][1]
+        offset = self._word(table - OFFSET_TO_TOP)
+        offset -= 1 << 64 if offset >> 63 else 0
+        if not -self._layouts.size(known) < offset <= 0:
+            return address, kind
+        return address + offset, known
+
+    def _note_lengths(self, o: Object) -> None:
+        for offset, kind in o.shape.containers:
+            plan = self._layouts.row(kind)["container"]
+            if plan["kind"] == "vector":
+                start, end = (self._word(o.address + offset + plan[member]) for member in ("start", "end"))
+                if start and start < end <= start + self._memory.blocks.get(start, 0):
+                    self._lengths[start] = end - start
 
     def _shape_first(self, kind: int, size: int, kept: Span | None) -> tuple[Shape, bool, int]:
         """Of a block to whose start a pointer leads: its shape, whether only the first element is known by now, and
@@ -209,6 +254,8 @@ class Unfolding:
 
     def _refer(self, address: int, kind: int) -> None:
         """A pointer to this type holds this address: there may be a new object, or a new part of one."""
+        if kind in self._dynamic:
+            address, kind = self._find_whole(address, kind)
         rank = self._layouts.rank(kind)
         if rank is Rank.CLOSED:
             return
@@ -395,6 +442,10 @@ class Unfolding:
             parts = o.parts if o.parts is not None else [(0, o.type)]
             if o.kind == "variable":
                 o.shape = self._extents.overlay(o, parts)
+            elif o.address in self._lengths and [start for start, _ in parts] == [0]:
+                kind = parts[0][1]
+                count = self._lengths[o.address] // self._layouts.size(kind)
+                o.shape = self._extents.shape(o.size, o.kept, [(0, kind, max(1, count))])
             else:
                 o.shape = self._extents.shape(o.size, o.kept, self._extents.count(o, parts))
             self._enqueue(o)

@@ -22,12 +22,12 @@ def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: 
             size = layouts.size(variable.type)
             if not size or not memory.has(variable.address, size):
                 continue
-            if layouts.is_reference(variable.type):
-                continue
             taken.add(variable.name)
             key = f"{depth - number}:{frame.function}:{variable.depth}:{variable.name}"
             shape = shape_variable(layouts, variable.type)
-            yield Variable(variable.address, shape, variable.name, key, number, variable.pending)
+            # The name of a reference stands for what it refers to.
+            name = f"&{variable.name}" if layouts.is_reference(variable.type) else variable.name
+            yield Variable(variable.address, shape, name, key, number, variable.pending)
     yield from find_globals(visit, program, layouts, memory, taken)
     for name, offset, size in program.untyped:
         address = visit.load_map.to_run(offset)
