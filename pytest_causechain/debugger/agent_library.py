@@ -27,6 +27,7 @@ UNNAMED = {
     "_M_impl", "_M_t", "_M_h", "_M_dataplus", "_M_p", "_M_start", "_M_head_impl", "_M_ptr", "_M_refcount", "_M_pi",
     "_M_elems", "_M_storage", "_M_payload", "_M_head", "_M_node", "_M_header", "_M_str", "_M_obj", "_M_u", "_M_first",
 }  # fmt: skip
+COUNTS = {"_M_use_count": "use_count()", "_M_weak_count": "weak_count()"}
 ADAPTORS = ("std::stack<", "std::queue<", "std::priority_queue<")
 HEAD = re.compile(r"std::_Head_base<(\d+)")
 
@@ -112,6 +113,8 @@ def name_member(kind, field):
         return f"<{head[1]}>" if head and not is_owner else ""
     if tag.startswith("std::_Optional_payload_base<") and field.name == "_M_payload":
         return "*"
+    if tag.startswith("std::_Sp_counted_base<") and field.name in COUNTS:
+        return COUNTS[field.name]
     if tag.startswith(LIBRARY) and (field.name in UNNAMED or (field.name == "c" and tag.startswith(ADAPTORS))):
         return ""
     return field.name or ""

@@ -68,7 +68,11 @@ class Containers:
         self.owners: dict[Object, Owner] = {}
         for o in graph.objects:
             if not o.is_unset and o.kept is None and o.shape.containers:
+                region = self._memory.region(o.address)
+                assert region is not None
                 for offset, kind in o.shape.containers:
+                    if not o.shape.is_present(region.data, o.address - region.start, offset):
+                        continue
                     container = self.read(o, offset, kind)
                     if container is not None:
                         self.found[o, offset, kind] = container

@@ -163,7 +163,8 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]
     if ours.shape is not theirs.shape and (ours.parts is not None or theirs.parts is not None):
         places = theirs.shape.leaves_around(pointer.offset for pointer in passing.pointers(ours))
     else:
-        places = theirs.shape.open_leaves(left, right)
+        shape = theirs.shape.widen(ours.shape) if theirs.kept is None else theirs.shape
+        places = shape.open_leaves(left, right)
     # Equal bytes are equal values, unless some of them are addresses.
     is_sure = not (passing.hidden_words(ours) or failing.hidden_words(theirs)) and ours.shape is theirs.shape
     for place in places:
@@ -173,7 +174,9 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]
             continue
         if ours.holds(place.leaf.offset, place.leaf.size):
             spot = Spot(matching, ours, theirs, place)
-            if (kind := spot.find_kind()) is not None:
+            # Of what only the passing run has in a container's buffer nothing can be told but that.
+            is_gone = theirs.kept is None and not theirs.shape.holds(start, place.leaf.size)
+            if (kind := "value" if is_gone else spot.find_kind()) is not None:
                 yield spot, kind
 
 

@@ -87,7 +87,8 @@ class MemoryGraph:
 
     def covered(self, o: Object) -> int:
         """How far the leaves reach: what is behind the last whole element of a block is not looked at."""
-        if o.shape.is_text or o.shape.raw or o.kind == "variable":
+        is_buffer = o.kept is None and o.shape.kept is not None  # of a container
+        if o.shape.is_text or (o.shape.raw and not is_buffer) or o.kind == "variable":
             return o.size
         run = o.shape.runs[-1]
         return run.offset + (run.cut or run.count * self.layouts.size(run.type))

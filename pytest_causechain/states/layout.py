@@ -89,6 +89,7 @@ class Layouts:
         self.inside = cache(self._find_inside)
         self.gaps = cache(self._gaps_of)
         self.is_dynamic = cache(self._is_dynamic)
+        self.conditions = cache(lambda number: tuple(self._find_conditions(number)))
         self.containers = cache(lambda number: tuple(self._walk_containers(number, 0)))
         self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
 
@@ -245,6 +246,14 @@ class Layouts:
         elif row["kind"] == "array":
             for i in range(row["count"]) if self.containers(row["target"]) else ():
                 yield from self._shift_containers(row["target"], offset + i * self.size(row["target"]))
+
+    def _find_conditions(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Of each optional where what it holds begins and ends, and the byte that tells whether it does."""
+        for offset, kind in self.containers(number):
+            plan = self.row(kind)["container"]
+            if plan["kind"] == "optional":
+                start = offset + plan["value"]
+                yield start, start + self.size(plan["element"]), offset + plan["flag"]
 
     def _shift_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
         for at, kind in self.containers(number):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -169,7 +169,40 @@ class Shape:
         """Whether the program, not the allocator, put these bytes there."""
         return self.kept is None or (self.kept[0] <= offset and offset + size <= self.kept[1])
 
+    def widen(self, other: Shape) -> Shape:
+        """Of a container's buffer: with all elements that there are in either, as far as there is room for them."""
+        if (
+            self is other
+            or self.kept is None
+            or other.kept is None
+            or len(self.runs) != 1
+            or not self.type == other.type
+        ):
+            return self
+        kept = min(self.kept[0], other.kept[0]), min(max(self.kept[1], other.kept[1]), self.size)
+        runs = (replace(self.runs[0], count=max(1, self.size // self.layouts.size(self.type))),)
+        return Shape(self.layouts, self.size, runs, (), kept)
+
     def _reader(self, pieces: Sequence[tuple[Run, list[int]]]) -> Reader | None:
+        """What is not present reads as NULL."""
+        reader = self._plain_reader(pieces)
+        if reader is None or not self._conditions:
+            return reader
+        places = [
+            run.offset + element * self.layouts.size(run.type) + at
+            for run, offsets in pieces
+            for element in range(run.count)
+            for at in offsets
+            if self.holds(run.offset + element * self.layouts.size(run.type) + at)
+        ]
+
+        def read(data: bytes, at: int) -> list[int]:
+            words = zip(places, reader(data, at), strict=True)
+            return [word if self.is_present(data, at, place) else 0 for place, word in words]
+
+        return read
+
+    def _plain_reader(self, pieces: Sequence[tuple[Run, list[int]]]) -> Reader | None:
         pieces = [(run, offsets) for run, offsets in pieces if offsets]
         if sum(len(offsets) * run.count for run, offsets in pieces) <= FLAT or self.kept is not None:
             places = [
@@ -240,9 +273,24 @@ class Shape:
             own, width = self.layouts.containers(run.type), self.layouts.size(run.type)
             for element in range(run.count) if own else ():
                 for at, kind in own:
-                    if run.cut is None or at + self.layouts.size(kind) <= run.cut:
-                        found.append((run.offset + element * width + at, kind))
+                    offset, size = run.offset + element * width + at, self.layouts.size(kind)
+                    if (run.cut is None or at + size <= run.cut) and self.holds(offset, size):
+                        found.append((offset, kind))
         return tuple(found)
+
+    @cached_property
+    def _conditions(self) -> tuple[tuple[int, int, int], ...]:
+        """As Layouts has them."""
+        return tuple(
+            tuple(run.offset + element * self.layouts.size(run.type) + at for at in condition)
+            for run in self.runs
+            for condition in self.layouts.conditions(run.type)
+            for element in range(run.count)
+        )
+
+    def is_present(self, data: bytes, at: int, offset: int) -> bool:
+        """Whether there is anything at an offset of an object: not in an optional that holds nothing."""
+        return all(data[at + flag] == 1 for start, end, flag in self._conditions if start <= offset < end)
 
     def path_to(self, offset: int, kind: int) -> str | None:
         """Of a part that begins at an offset, behind the name of the run it lies in."""

@@ -250,6 +250,8 @@ class Spot:
         if literal is None or self.ours.shape.run_at(self.leaf.offset) is None:
             return None
         base = self.ours.shape.base_of(self.leaf.offset)
+        if any(o in self.matching.passing.containers.owners for o, _ in naming.ancestors(self.ours, base)):
+            return None  # gdb would have to call the container's own functions
         name = self._part(naming.name(self.ours, base), naming.shorten(self.ours, self.path))
         place = seen_from(self.matching.passing, self.frame, name, naming.frame(self.ours, base))
         if place is None or not is_written_out(place + literal):

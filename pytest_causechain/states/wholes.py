@@ -205,15 +205,14 @@ def gather_units(matching: Matching, found: Iterable[Found]) -> list[Unit]:
 
 def join_counts(units: list[Unit]) -> list[Unit]:
     """How many share an object goes with the pointer that makes the difference, if there is one."""
-    shared = [unit for unit in units if isinstance(unit.told, Whole) and unit.told.theirs.kind == "shared"]
-    kept: list[Unit] = []
-    for unit in units if shared else ():
-        pointers = [other for other in shared if is_count(unit.told) and counts_for(unit.told, other.told)]
-        for other in pointers[:1]:
-            other.spots.extend(unit.spots)
-        if not pointers:
-            kept.append(unit)
-    return kept or units
+    counts = [unit.told for unit in units if is_count(unit.told)]
+    taken: set[Spot | Whole] = set()
+    for count in counts:
+        sharing = (unit for unit in units if any(leads_to(spot, count) for spot in unit.spots))
+        if (first := next(sharing, None)) is not None and isinstance(count, Spot):
+            first.spots.append(count)
+            taken.add(count)
+    return [unit for unit in units if unit.told not in taken]
 
 
 def is_count(told: Spot | Whole) -> bool:
@@ -222,14 +221,11 @@ def is_count(told: Spot | Whole) -> bool:
     return told.layouts.name(told.theirs.type).startswith("std::_Sp_counted")
 
 
-def counts_for(count: Spot | Whole, pointer: Spot | Whole) -> bool:
-    """Whether a pointer leads, in either run, to what is counted there."""
-    if not isinstance(count, Spot) or not isinstance(pointer, Whole):
+def leads_to(spot: Spot, count: Spot | Whole) -> bool:
+    """Whether a pointer leads, in either run, to the block that a count lies in."""
+    if not isinstance(count, Spot) or not spot.is_pointer:
         return False
-    matching = pointer.matching
-    left = matching.passing.containers.word(pointer.ours, "count")
-    right = matching.failing.containers.word(pointer.theirs, "count")
-    return left == count.ours.address or right == count.theirs.address
+    return spot.targets[0].object is count.ours or spot.targets[1].object is count.theirs
 
 
 def join_classes(units: list[Unit]) -> list[Unit]:
