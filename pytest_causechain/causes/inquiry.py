@@ -194,7 +194,9 @@ class Inquiry:
             if self._extra((comparable.moment, undo)) is Outcome.PASS:
                 confirmed = "both"
         frames = comparable.comparison.matching.failing.visit.frames
-        stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in frames)
+        # Only the program's own code: a function of the C++ library may be compiled into it.
+        own = [f for n, f in enumerate(frames) if self._lab.program.function_at(f.pc - (n > 0)) is not None]
+        stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in own)
         return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
 
     def _undo(self, moment: Moment, transfer: Transfer) -> Outcome:

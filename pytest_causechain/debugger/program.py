@@ -27,6 +27,9 @@ from pytest_causechain.process.elf import (
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
 
+# What the compiler makes for global objects of C++: nobody wrote it, and it runs before main().
+STATIC_INITIALISATION = ("_GLOBAL__sub_", "__static_initialization_and_destruction_")
+
 
 class Statement(NamedTuple):
     """No dataclass, nor is Function: there are many, and tuples travel between processes in half the time."""
@@ -135,7 +138,8 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     functions = tuple(
         function
         for row in sorted(description["functions"], key=lambda row: int(row[1]))
-        if (function := make_function(row, statements)) is not None
+        if not str(row[0]).startswith(STATIC_INITIALISATION)
+        and (function := make_function(row, statements)) is not None
     )
     if not any(function.name == "main" for function in functions):
         raise Refusal(f"{path} has no debug information for main(): build all of it with -g.")

@@ -7,6 +7,7 @@ cursor, start a new line or change colours in somebody's terminal.
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -53,6 +54,11 @@ def shorten_pair(passing: str, failing: str, limit: int = VALUE_LIMIT) -> tuple[
         # Some characters before the first difference tell the reader where in the value it is.
         passing, failing = ("..." + text[common - 8 :] for text in (passing, failing))
     return shorten(passing, limit), shorten(failing, limit)
+
+
+def name_function(name: str) -> str:
+    """Without what a C++ compiler adds to the name that was written."""
+    return printable(re.sub(r"\(anonymous namespace\)::|\[abi:\w+\]", "", name))
 
 
 def quote_argument(argument: str) -> str:
@@ -155,7 +161,7 @@ def describe_repair(repair: Repair) -> str:
         case "return", _:
             return f"with {then} returned instead of {was}"
         case "argument", _:
-            callee = f" passed to {shorten(printable(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
+            callee = f" passed to {shorten(name_function(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
             return f"with {variable} = {then} instead of {was}{callee}"
         case _, None:
             return f"with {then} instead of {was}" + (" stored" if repair.visit else "")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_causechain.states.layout import Leaf, show_text
+from pytest_causechain.states.layout import VTABLE, Leaf, show_text
 from pytest_causechain.states.objects import Object
 
 if TYPE_CHECKING:
@@ -276,10 +276,10 @@ class Containers:
                 return "{...}"
             shown = [
                 self.show(address + bit // 8, inner, depth - 1)
-                for _, bit, width, inner in row["fields"]
-                if not width and layouts.weight(inner)
+                for name, bit, width, inner in row["fields"]
+                if not width and layouts.weight(inner) and not name.startswith(VTABLE)
             ]
-            return "{" + ", ".join(cut(shown)) + "}"
+            return layouts.class_name(kind) + "{" + ", ".join(cut(shown)) + "}"
         data = self._memory.read(address, layouts.value_size(kind))
         if data is None:
             return "?"

@@ -24,6 +24,8 @@ OWN_ROWS: dict[int, dict[str, Any]] = {
     BYTE: {"name": "char", "size": 1, "kind": "char", "signed": True},
     INTEGER: {"name": "int", "size": 4, "kind": "int", "signed": True},
 }
+# How the compiler names an object's pointer to the table of its class.
+VTABLE = "_vptr"
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
 # Enough of a union to recognise it by.
@@ -263,7 +265,17 @@ class Layouts:
         """Of a class with virtual functions: an object of it tells of which class it really is."""
         row = self.row(number)
         first = [field for field in row.get("fields", ()) if not field[1]] if row["kind"] == "struct" else []
-        return any(name.startswith("_vptr") or (not name and self.is_dynamic(kind)) for name, _, _, kind in first)
+        return any(name.startswith(VTABLE) or (not name and self.is_dynamic(kind)) for name, _, _, kind in first)
+
+    def class_name(self, number: int) -> str:
+        """Of a class with virtual functions: there may be others in its place. What only holds such an object, for
+        shared pointers, goes by its name."""
+        row = self.row(number)
+        if row["name"].startswith("std::_Sp_counted_ptr_inplace<"):
+            held = max((f for f in row["fields"]), key=lambda field: int(field[1]))[3]
+            inner = max((f[3] for f in self.row(held).get("fields", ())), key=self.size, default=held)
+            return self.class_name(inner)
+        return str(row["name"]) if self.is_dynamic(number) else ""
 
     def _pointers_of(self, number: int) -> tuple[tuple[int, int, str], ...]:
         """(offset, type pointed to, path) of all pointers in a type."""

@@ -171,13 +171,7 @@ class Shape:
 
     def widen(self, other: Shape) -> Shape:
         """Of a container's buffer: with all elements that there are in either, as far as there is room for them."""
-        if (
-            self is other
-            or self.kept is None
-            or other.kept is None
-            or len(self.runs) != 1
-            or not self.type == other.type
-        ):
+        if self is other or self.kept is None or other.kept is None or len(self.runs) != 1 or self.type != other.type:
             return self
         kept = min(self.kept[0], other.kept[0]), min(max(self.kept[1], other.kept[1]), self.size)
         runs = (replace(self.runs[0], count=max(1, self.size // self.layouts.size(self.type))),)
@@ -282,10 +276,12 @@ class Shape:
     def _conditions(self) -> tuple[tuple[int, int, int], ...]:
         """As Layouts has them."""
         return tuple(
-            tuple(run.offset + element * self.layouts.size(run.type) + at for at in condition)
+            (at + start, at + end, at + flag)
             for run in self.runs
-            for condition in self.layouts.conditions(run.type)
-            for element in range(run.count)
+            for start, end, flag in self.layouts.conditions(run.type)
+            for at in range(
+                run.offset, run.offset + run.count * self.layouts.size(run.type), self.layouts.size(run.type)
+            )
         )
 
     def is_present(self, data: bytes, at: int, offset: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import MEMBERS_SHOWN, POINTER_SIZE, Leaf, show_text
+from pytest_causechain.states.layout import MEMBERS_SHOWN, POINTER_SIZE, VTABLE, Leaf, show_text
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import drop_this, write_part
@@ -92,6 +92,13 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
         return reference(graph, target.object, target.offset) or hex(value)
     if target.object is None:
         return hex(value)
+    run = target.object.shape.run_at(target.offset)
+    if run is not None and graph.layouts.containers(run.type):
+        width = graph.layouts.size(run.type)
+        start = target.offset - (target.offset - run.offset) % width
+        is_itself = "container" in graph.layouts.row(kind)  # a string, say, and not what it lies in
+        place, type_ = (target.offset, kind) if is_itself else (start, run.type)
+        return graph.containers.show(target.object.address + place, type_)
     if graph.is_raw(target.object):
         data = graph.contents(target.object)
         return show_text(data) if is_plain(data) else show_raw(graph, target.object, 0, 0)
@@ -146,10 +153,13 @@ def path_at(graph: MemoryGraph, o: Object, base: int, offset: int) -> str | None
 
 def show_contents(graph: MemoryGraph, o: Object, offset: int) -> str:
     """The first members or elements, enough to recognise it, as an initialiser; an address would say nothing."""
-    members = [show_value(graph, o, leaf) for leaf in islice(leaves_from(graph, o, offset), MEMBERS_SHOWN + 1)]
+    leaves = (leaf for leaf in leaves_from(graph, o, offset) if VTABLE not in leaf.path)
+    members = [show_value(graph, o, leaf) for leaf in islice(leaves, MEMBERS_SHOWN + 1)]
     if len(members) > MEMBERS_SHOWN:
         members[MEMBERS_SHOWN:] = ["..."]
-    return "{" + ", ".join(members) + "}"
+    run = o.shape.run_at(offset)
+    name = graph.layouts.class_name(run.type) if run is not None else ""
+    return name + "{" + ", ".join(members) + "}"
 
 
 def leaves_from(graph: MemoryGraph, o: Object, offset: int) -> Iterator[Leaf]:

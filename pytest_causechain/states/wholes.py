@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pytest_causechain.states.containers import ASSOCIATIVE, SHOWN, Container, Span
+from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.layout import VTABLE
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.names import drop_this
 from pytest_causechain.states.objects import Object
@@ -208,7 +210,7 @@ def join_counts(units: list[Unit]) -> list[Unit]:
     counts = [unit.told for unit in units if is_count(unit.told)]
     taken: set[Spot | Whole] = set()
     for count in counts:
-        sharing = (unit for unit in units if any(leads_to(spot, count) for spot in unit.spots))
+        sharing = (unit for unit in units if unit.told is not count and shares(unit, count))
         if (first := next(sharing, None)) is not None and isinstance(count, Spot):
             first.spots.append(count)
             taken.add(count)
@@ -221,16 +223,29 @@ def is_count(told: Spot | Whole) -> bool:
     return told.layouts.name(told.theirs.type).startswith("std::_Sp_counted")
 
 
-def leads_to(spot: Spot, count: Spot | Whole) -> bool:
-    """Whether a pointer leads, in either run, to the block that a count lies in."""
-    if not isinstance(count, Spot) or not spot.is_pointer:
+def shares(unit: Unit, count: Spot | Whole) -> bool:
+    """Whether a pointer in what differs, or an element of such a container, leads to the block a count lies in."""
+    if not isinstance(count, Spot):
         return False
-    return spot.targets[0].object is count.ours or spot.targets[1].object is count.theirs
+    targets = [spot.targets for spot in unit.spots if spot.is_pointer]
+    if any(source.object is count.ours or target.object is count.theirs for source, target in targets):
+        return True
+    matching = count.matching
+    if not isinstance(unit.told, Whole):
+        return False
+    return holds_pointer_to(matching.passing, unit.told.ours, count.ours) or holds_pointer_to(
+        matching.failing, unit.told.theirs, count.theirs
+    )
+
+
+def holds_pointer_to(graph: MemoryGraph, container: Container, o: Object) -> bool:
+    elements = [*(node for node, _ in container.nodes), *(buffer for buffer, _, _ in container.parts)]
+    return any(pointer.value == o.address for element in elements for pointer in graph.pointers(element))
 
 
 def join_classes(units: list[Unit]) -> list[Unit]:
     """Of which class an object is, is never changed alone, but with all that differs in it."""
-    tables = {id(unit): unit for unit in units if isinstance(unit.told, Spot) and "._vptr" in unit.told.path}
+    tables = {id(unit): unit for unit in units if isinstance(unit.told, Spot) and VTABLE in unit.told.path}
     kept: list[Unit] = []
     for table in tables.values():
         o = table.spots[0].theirs
