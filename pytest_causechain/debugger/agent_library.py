@@ -113,6 +113,8 @@ def name_member(kind, field):
         return f"<{head[1]}>" if head and not is_owner else ""
     if tag.startswith("std::_Optional_payload_base<") and field.name == "_M_payload":
         return "*"
+    if "<lambda(" in tag:
+        return (field.name or "").removeprefix("__")  # captured under its own name
     if tag.startswith("std::_Sp_counted_base<") and field.name in COUNTS:
         return COUNTS[field.name]
     if tag.startswith(LIBRARY) and (field.name in UNNAMED or (field.name == "c" and tag.startswith(ADAPTORS))):

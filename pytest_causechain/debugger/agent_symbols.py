@@ -49,8 +49,9 @@ class TypeTable:
             return (kind.code, kind.tag, kind.sizeof, members)
         return (kind.code, str(kind))
 
-    def number(self, kind, nodes=None):
-        """`nodes` is told of what a container is made of: the base its pointers know, and the type of its nodes."""
+    def number(self, kind, nodes=None, is_base=False):
+        """`nodes` is told of what a container is made of: the base its pointers know, and the type of its nodes. A base
+        class leaves its own virtual bases to the whole object."""
         name = shorten_name(str(kind))
         kind = complete(basic(kind))
         if (held := held_type(kind)) is not None:
@@ -60,7 +61,8 @@ class TypeTable:
         elif kind.code in POINTERS and nodes is not None and tag_of(basic(kind.target())) == nodes[0]:
             kind = nodes[1].pointer()
         whole = self.key(kind) if nodes is None else (self.key(kind), nodes[0], self.key(nodes[1]))
-        text = repr(whole).encode("utf-8", "surrogateescape")
+        is_base = is_base and bool(virtual_bases(kind))
+        text = repr((whole, "base") if is_base else whole).encode("utf-8", "surrogateescape")
         key = hashlib.blake2b(text, digest_size=KEY_BYTES).hexdigest()
         if key not in self.numbers:
             self.numbers[key] = len(self.rows)
@@ -68,17 +70,51 @@ class TypeTable:
             row = {"name": name, "size": kind.sizeof if sized else 0, "key": key}
             self.rows.append(row)  # before its members are looked at: types are recursive
             self.describe(kind, row, nodes)
+            if kind.code in RECORDS and not is_base:
+                self.add_virtual_bases(kind, row)
         return self.numbers[key]
+
+    def fill_unknown(self, kind, row):
+        """A member of a class that only the library knows reaches to the next member. Whatever is in it may be a
+        pointer."""
+        ends = [field[1] // 8 for field in row["fields"][1:]] + [kind.sizeof]
+        for field, end in zip(row["fields"], ends):
+            size = end - field[1] // 8
+            if self.rows[field[3]].get("fields") == [] and not self.rows[field[3]]["size"] and size >= 8:
+                field[3] = self.number_words(size // 8)
+
+    def number_words(self, count):
+        key = f"words {count}"
+        if key not in self.numbers:
+            pointer = self.number(gdb.lookup_type("void").pointer())
+            words = [[f"word{n}", n * 64, 0, pointer] for n in range(count)]
+            self.numbers[key] = len(self.rows)
+            self.rows.append({"name": "opaque", "size": count * 8, "key": key, "kind": "union", "fields": words})
+        return self.numbers[key]
+
+    def add_virtual_bases(self, kind, row):
+        """Where they lie in a whole object, the table of its class says, before all else."""
+        bases = virtual_bases(kind)
+        for index, base in enumerate(bases):
+            try:
+                table = int(gdb.parse_and_eval(f"(long) &'vtable for {kind.tag}'"))
+                place = table + (len(bases) - 1 - index) * 8
+                offset = int(gdb.parse_and_eval(f"*(long *) {place}"))
+            except gdb.error:  # a class of the library, or one of which there are no whole objects
+                return
+            if 0 < offset <= kind.sizeof - base.sizeof:
+                row["fields"].append(["", offset * 8, 0, self.number(base, is_base=True)])
+        row["fields"].sort(key=lambda field: field[1])
 
     def describe(self, kind, row, nodes):
         if kind.code in RECORDS:
             row["kind"] = RECORDS[kind.code]
+            # Static members have no place; that of a virtual base is known only to the object.
+            placed = [f for f in kind.fields() if getattr(f, "bitpos", None) is not None]
             row["fields"] = [
-                [name_member(kind, f), f.bitpos, f.bitsize, self.number(f.type, nodes)]
-                for f in kind.fields()
-                # Static members have no place; that of a virtual base is known only to the object.
-                if getattr(f, "bitpos", None) is not None
+                [name_member(kind, f), f.bitpos, f.bitsize, self.number(f.type, nodes, f.is_base_class)] for f in placed
             ]
+            self.fill_unknown(kind, row)
             if (container := describe_container(kind, self.number)) is not None:
                 row["container"] = container
         elif kind.code in POINTERS:
@@ -97,6 +133,18 @@ class TypeTable:
                     row["kind"] = "char"
             elif row["kind"] == "enum":
                 row["values"] = {f.name: f.enumval for f in kind.fields()}
+
+
+def virtual_bases(kind):
+    """Of a class and its bases, each once, in the order in which they are met."""
+    found = {}
+    for field in kind.fields() if kind.code in RECORDS else ():
+        if field.is_base_class:
+            base = basic(field.type)
+            found.update((other.tag, other) for other in virtual_bases(base))
+            if getattr(field, "bitpos", None) is None:
+                found.setdefault(base.tag, base)
+    return list(found.values())
 
 
 def basic(kind):

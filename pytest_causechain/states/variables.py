@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.states.layout import BYTE, INTEGER, Layouts
+from pytest_causechain.states.layout import BYTE, INTEGER, POINTER_SIZE, Layouts
 from pytest_causechain.states.memory import Memory
 from pytest_causechain.states.objects import Variable
 from pytest_causechain.states.shapes import Run, Shape
@@ -19,12 +19,13 @@ def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: 
     taken: set[str] = set()
     for number, frame in enumerate(visit.frames):
         for variable in frame.variables:
-            size = layouts.size(variable.type)
+            size = layouts.size(variable.type) or measure_unknown(visit, number, variable.address)
             if not size or not memory.has(variable.address, size):
                 continue
             taken.add(variable.name)
             key = f"{depth - number}:{frame.function}:{variable.depth}:{variable.name}"
-            shape = shape_variable(layouts, variable.type)
+            is_known = layouts.size(variable.type) > 0
+            shape = shape_variable(layouts, variable.type) if is_known else shape_untyped(layouts, size)
             # The name of a reference stands for what it refers to.
             name = f"&{variable.name}" if layouts.is_reference(variable.type) else variable.name
             yield Variable(variable.address, shape, name, key, number, variable.pending)
@@ -33,6 +34,16 @@ def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: 
         address = visit.load_map.to_run(offset)
         if memory.has(address, size):
             yield Variable(address, shape_untyped(layouts, size), name, f":{name}:{offset:x}")
+
+
+def measure_unknown(visit: Visit, number: int, address: int) -> int:
+    """Of an object whose class only the library knows, a stream, say: it ends at the next variable, or where its
+    frame ends in the caller's frame pointer and the return address."""
+    if number + 1 >= len(visit.frames):
+        return 0
+    limit = visit.frames[number + 1].sp - 2 * POINTER_SIZE
+    following = [v.address for v in visit.frames[number].variables if address < v.address < limit]
+    return max(0, min([*following, limit]) - address)
 
 
 def find_globals(
@@ -56,6 +67,7 @@ def find_globals(
             name = f"{row['function']}::{name}"
         elif name in taken and not row["function"]:
             name = f"'{row['file'].rpartition('/')[2]}'::{name}" if row["file"] else name
+        name = name.replace("(anonymous namespace)::", "")
         yield Variable(address, shape_variable(layouts, row["type"]), name, key)
 
 
