@@ -26,6 +26,7 @@ DEPTH = 9
 UNNAMED = {
     "_M_impl", "_M_t", "_M_h", "_M_dataplus", "_M_p", "_M_start", "_M_head_impl", "_M_ptr", "_M_refcount", "_M_pi",
     "_M_elems", "_M_storage", "_M_payload", "_M_head", "_M_node", "_M_header", "_M_str", "_M_obj", "_M_u", "_M_first",
+    "_M_functor", "_M_unused", "_M_object",
 }  # fmt: skip
 COUNTS = {"_M_use_count": "use_count()", "_M_weak_count": "weak_count()"}
 ADAPTORS = ("std::stack<", "std::queue<", "std::priority_queue<")
@@ -314,8 +315,7 @@ def describe_shared(kind, number):
 
 
 def describe_function(kind, number):
-    at(kind, "_M_functor")
-    return {"kind": "function", "manager": at(kind, "_M_manager")}
+    return {"kind": "function", "manager": at(kind, "_M_manager"), "functor": at(kind, "_M_functor")}
 
 
 CONTAINERS = {

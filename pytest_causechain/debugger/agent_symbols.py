@@ -25,6 +25,10 @@ KEY_BYTES = 8
 BACKTRACE_LIMIT = 64
 
 
+# Of the containers' own names for types, such as `std::vector<Item>::value_type`, nobody thinks.
+LIBRARY_ALIAS = re.compile(r"std::.*::\w+$")
+
+
 class TypeTable:
     """Numbers types for the life of this gdb; a row may refer to other rows, also to itself.
 
@@ -52,8 +56,11 @@ class TypeTable:
     def number(self, kind, nodes=None, is_base=False):
         """`nodes` is told of what a container is made of: the base its pointers know, and the type of its nodes. A base
         class leaves its own virtual bases to the whole object."""
-        name = shorten_name(str(kind))
+        name = str(kind)
         kind = complete(basic(kind))
+        if LIBRARY_ALIAS.match(name):
+            name = str(kind)
+        name = shorten_name(name)
         if (held := held_type(kind)) is not None:
             return self.number(held)
         if kind.code in RECORDS:
@@ -78,7 +85,7 @@ class TypeTable:
         """A member of a class that only the library knows reaches to the next member. Whatever is in it may be a
         pointer."""
         ends = [field[1] // 8 for field in row["fields"][1:]] + [kind.sizeof]
-        for field, end in zip(row["fields"], ends):
+        for field, end in zip(row["fields"], ends, strict=False):
             size = end - field[1] // 8
             if self.rows[field[3]].get("fields") == [] and not self.rows[field[3]]["size"] and size >= 8:
                 field[3] = self.number_words(size // 8)
@@ -316,6 +323,7 @@ def describe_frames():
             "function": frame.name() or "??",
             "pc": frame.pc(),
             "sp": int(frame.read_register("rsp")) & (1 << 64) - 1,
+            "base": int(frame.read_register("rbp")) & (1 << 64) - 1,
             "line": position.line,
             "file": position.symtab.fullname() if position.symtab else None,
             "variables": [*describe_variables(frame, position), *describe_return(frame)],

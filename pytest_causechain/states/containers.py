@@ -71,7 +71,8 @@ class Containers:
                 region = self._memory.region(o.address)
                 assert region is not None
                 for offset, kind in o.shape.containers:
-                    if not o.shape.is_present(region.data, o.address - region.start, offset):
+                    size = self._layouts.size(kind)
+                    if not o.shape.is_present(region.data, o.address - region.start, offset, size):
                         continue
                     container = self.read(o, offset, kind)
                     if container is not None:
@@ -115,7 +116,7 @@ class Containers:
     def _read_view(self, c: Container) -> Container:
         length = self.word(c, "length")
         text = self._memory.read(self.word(c, "pointer"), length * self._layouts.size(c.plan["element"]))
-        return make(c, size=length, text=text)
+        return make(c, size=length, text=text if length else b"")
 
     def _read_vector(self, c: Container) -> Container:
         start, finish, end = (self.word(c, member) for member in ("start", "finish", "end"))
@@ -260,6 +261,11 @@ class Containers:
             raise Unusable
         return c
 
+    def _read_function(self, c: Container) -> Container:
+        """What it has captured may lie in a block of its own."""
+        held = self._graph.starts.get(self.word(c, "functor")) if self.word(c, "manager") else None
+        return make(c, owned=(held,) if held is not None and held.shape.is_text else ())
+
     # Showing
 
     def show(self, address: int, kind: int, depth: int = 2) -> str:
@@ -272,19 +278,22 @@ class Containers:
                 if container is not None:
                     return self.show_container(container, depth)
         if row["kind"] == "struct":
-            if not depth:
-                return "{...}"
-            shown = [
-                self.show(address + bit // 8, inner, depth - 1)
-                for name, bit, width, inner in row["fields"]
-                if not width and layouts.weight(inner) and not name.startswith(VTABLE)
-            ]
+            shown = list(self._show_members(address, row, depth - 1)) if depth else ["..."]
             return layouts.class_name(kind) + "{" + ", ".join(cut(shown)) + "}"
         data = self._memory.read(address, layouts.value_size(kind))
         if data is None:
             return "?"
         shown_value = layouts.show(Leaf("", 0, len(data), kind), data, self._follow)
         return shown_value.partition(" ")[2] or shown_value if row["kind"] == "char" else shown_value
+
+    def _show_members(self, address: int, row: dict[str, Any], depth: int) -> Iterator[str]:
+        """Those of base classes too."""
+        for name, bit, width, kind in row["fields"]:
+            inner = self._layouts.row(kind)
+            if not name and inner["kind"] == "struct" and "container" not in inner:
+                yield from self._show_members(address + bit // 8, inner, depth)
+            elif not width and self._layouts.weight(kind) and not name.startswith(VTABLE):
+                yield self.show(address + bit // 8, kind, depth)
 
     def _follow(self, value: int, kind: int) -> str:
         text = self._memory.read_text(value) if self._layouts.kind(kind) == "char" else None
@@ -303,9 +312,7 @@ class Containers:
             case "shared":
                 return "..." if self.word(c, "pointer") else "NULL"
             case "function":
-                manager = self.word(c, "manager")
-                function = self._graph.program.function_at(self._graph.visit.load_map.to_file(manager))
-                return "empty" if not manager else function.name if function is not None else "..."
+                return "{...}" if self.word(c, "manager") else "{}"
         return "{" + ", ".join(cut(self.list_elements(c, depth - 1))) + "}" if depth > 0 else "{...}"
 
     def list_elements(self, c: Container, depth: int = 1) -> list[str]:
@@ -342,5 +349,5 @@ READERS: dict[str, Callable[[Containers, Container], Container]] = {
     "optional": Containers._read_optional,
     "variant": Containers._read_variant,
     "shared": Containers._read_shared,
-    "function": lambda self, container: container,
+    "function": Containers._read_function,
 }

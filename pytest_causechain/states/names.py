@@ -129,9 +129,20 @@ class Naming:
         mentioned = mentioned_names(self._graph.visit.frames)
         roots = sorted(variables, key=lambda o: o.name.removeprefix("&") not in mentioned)
         ways: Ways = {(o, 0): None for o in variables}
+        ways |= self._ways_here()
         with no_collection():
             self._spread(roots, ways)
         return ways
+
+    def _ways_here(self) -> Ways:
+        """The variables of callers that a member function's object, or its references, are: there they go by these."""
+        found: Ways = {}
+        for o in self._graph.variables:
+            if o.frame == 0 and not o.is_unset and (o.name == "this" or o.name.startswith("&")):
+                target = self._graph.target(self._graph.words(o)[0])
+                if isinstance(target.object, Variable) and target.object.frame and not target.offset:
+                    found.setdefault((target.object, 0), Step(o, 0, 0))
+        return found
 
     @cached_property
     def _lasting_ways(self) -> Ways:
@@ -218,7 +229,10 @@ class Naming:
             elif step is not None:
                 source = (step.source, step.source.shape.base_of(step.at))
                 if source in written:
-                    written[o, base] = self._expression(written[source], step, is_key)
+                    expression = self._expression(written[source], step, is_key)
+                    if isinstance(o, Variable):  # its parts follow its own name, not a pointer's
+                        expression = Expression(write_part(False, str(expression), "[]"), expression.frame)
+                    written[o, base] = expression
                 else:
                     pending.append(source)
             elif isinstance(o, Variable) and not base:
@@ -299,6 +313,8 @@ def write_part(is_direct: bool, name: str, path: str) -> str:
             return write_part(False, before, f"[]{rest}")
         return write_part(True, f"std::get{mark[0]}({before})", rest)
     if is_direct:
+        if name.startswith("*") and path:
+            return f"{name[1:]}->{path[1:]}" if path.startswith(".") else f"({name}){path}"
         return name + path
     if name.startswith("&") and (element := ELEMENT.match(path)) is not None:
         return write_element(name[1:], int(element[1] or 0), element[2])

@@ -284,9 +284,10 @@ class Shape:
             )
         )
 
-    def is_present(self, data: bytes, at: int, offset: int) -> bool:
+    def is_present(self, data: bytes, at: int, offset: int, size: int = POINTER_SIZE) -> bool:
         """Whether there is anything at an offset of an object: not in an optional that holds nothing."""
-        return all(data[at + flag] == 1 for start, end, flag in self._conditions if start <= offset < end)
+        around = (flag for start, end, flag in self._conditions if start <= offset and offset + size <= end)
+        return all(data[at + flag] == 1 for flag in around)
 
     def path_to(self, offset: int, kind: int) -> str | None:
         """Of a part that begins at an offset, behind the name of the run it lies in."""

@@ -204,7 +204,7 @@ class Unfolding:
         assert region is not None
         for offset, kind in o.shape.containers:
             plan = self._layouts.row(kind)["container"]
-            if not o.shape.is_present(region.data, o.address - region.start, offset):
+            if not o.shape.is_present(region.data, o.address - region.start, offset, self._layouts.size(kind)):
                 continue
             words = {
                 name: self._word(o.address + offset + at) for name, at in plan.items() if name in CONTAINER_POINTERS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.states.layout import BYTE, INTEGER, POINTER_SIZE, Layouts
+from pytest_causechain.states.layout import BYTE, INTEGER, Layouts
 from pytest_causechain.states.memory import Memory
 from pytest_causechain.states.objects import Variable
 from pytest_causechain.states.shapes import Run, Shape
@@ -37,11 +37,9 @@ def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: 
 
 
 def measure_unknown(visit: Visit, number: int, address: int) -> int:
-    """Of an object whose class only the library knows, a stream, say: it ends at the next variable, or where its
-    frame ends in the caller's frame pointer and the return address."""
-    if number + 1 >= len(visit.frames):
-        return 0
-    limit = visit.frames[number + 1].sp - 2 * POINTER_SIZE
+    """Of an object whose class only the library knows, a stream, say: it ends at the next variable, or with its
+    frame."""
+    limit = visit.frames[number].base
     following = [v.address for v in visit.frames[number].variables if address < v.address < limit]
     return max(0, min([*following, limit]) - address)
 

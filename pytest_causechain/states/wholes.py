@@ -86,6 +86,8 @@ class Whole:
         shown = one.show_container(self.ours), other.show_container(self.theirs)
         if shown[0] != shown[1]:
             return shown
+        if self.theirs.kind == "function":
+            return shown[0], f"{shown[1]} of its own"
         if not self.theirs.nodes and not self.theirs.parts:
             return self.spots[0].passing, self.spots[0].failing
         return show_unequal(one.list_elements(self.ours), other.list_elements(self.theirs))
@@ -202,7 +204,18 @@ def gather_units(matching: Matching, found: Iterable[Found]) -> list[Unit]:
             if not whole.spots:
                 units.append(Unit(whole, "value", whole.spots))
             whole.spots.append(spot)
-    return join_classes(join_counts(units))
+    return join_classes(join_counts([unit for unit in units if not is_garbage(unit.told)]))
+
+
+def is_garbage(told: Spot | Whole) -> bool:
+    """Of a string: only memory that it does not use differs."""
+    if not isinstance(told, Whole) or told.theirs.kind != "string" or told.ours.text != told.theirs.text:
+        return False
+    if not told.ours.owned and not told.theirs.owned:
+        return True
+    graphs = (told.matching.passing, told.ours), (told.matching.failing, told.theirs)
+    capacities = {graph.containers.word(container, "local") for graph, container in graphs if container.owned}
+    return bool(told.ours.owned and told.theirs.owned) and len(capacities) == 1
 
 
 def join_counts(units: list[Unit]) -> list[Unit]:
