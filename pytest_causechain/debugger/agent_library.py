@@ -16,6 +16,14 @@ NODES = {
     "std::_Hashtable<": ("std::__detail::_Hash_node_base", "std::__detail::_Hash_node<"),
     "std::_Fwd_list_base<": ("std::_Fwd_list_node_base", "std::_Fwd_list_node<"),
 }
+# The same is true of what leads to their elements.
+ITERATORS = {
+    "std::_Rb_tree_iterator<": "std::_Rb_tree<",
+    "std::_Rb_tree_const_iterator<": "std::_Rb_tree<",
+    "std::_List_iterator<": "std::__cxx11::_List_base<",
+    "std::_List_const_iterator<": "std::__cxx11::_List_base<",
+    "std::_Fwd_list_iterator<": "std::_Fwd_list_base<",
+}
 # What such a container and its nodes are made of.
 MADE_OF_NODES = re.compile(r"std::(__cxx11::|__detail::)?_(Rb_tree|List_|Hash|Fwd_list)")
 # Bytes in which an object of another type lies.
@@ -76,10 +84,18 @@ class Unknown(Exception):
 
 def find_nodes(kind):
     """Of a container whose pointers know only the base of its nodes: the name of that, and the nodes' type."""
+    tag = tag_of(kind)
     for start, (base, node) in NODES.items():
-        if tag_of(kind).startswith(start):
+        if tag.startswith(start):
             found = find_argument(kind, node, DEPTH)
             return (base, found) if found is not None else None
+    for start, container in ITERATORS.items():
+        if tag.startswith(start):
+            base, node = NODES[container]
+            try:
+                return base, gdb.lookup_type(f"{node}{argument(kind, 0)}>")
+            except (gdb.error, Unknown):
+                return None
     return None
 
 

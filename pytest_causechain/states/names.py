@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from pytest_causechain.debugger.program import FOREIGN
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.states.objects import Object, Variable
 from pytest_causechain.states.sources import mentioned_names
@@ -125,14 +126,19 @@ class Naming:
 
     @cached_property
     def _short_ways(self) -> Ways:
-        variables = self._graph.variables
+        # What a function of the C++ library calls its variables comes last.
+        variables = sorted(self._graph.variables, key=self._is_foreign)
         mentioned = mentioned_names(self._graph.visit.frames)
-        roots = sorted(variables, key=lambda o: o.name.removeprefix("&") not in mentioned)
+        roots = sorted(variables, key=lambda o: (self._is_foreign(o), o.name.removeprefix("&") not in mentioned))
         ways: Ways = {(o, 0): None for o in variables}
         ways |= self._ways_here()
         with no_collection():
             self._spread(roots, ways)
         return ways
+
+    def _is_foreign(self, o: Variable) -> bool:
+        file = self._graph.visit.frames[o.frame].file if o.frame is not None else None
+        return file is not None and file.startswith(FOREIGN)
 
     def _ways_here(self) -> Ways:
         """The variables of callers that a member function's object, or its references, are: there they go by these."""

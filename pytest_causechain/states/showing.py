@@ -92,6 +92,9 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
         return reference(graph, target.object, target.offset) or hex(value)
     if target.object is None:
         return hex(value)
+    owner = graph.containers.owners.get(target.object)
+    if owner is not None and owner.container.nodes and not target.offset:
+        return drop_this(graph, graph.naming.name(target.object), graph.naming.frame(target.object))
     run = target.object.shape.run_at(target.offset)
     if run is not None and graph.layouts.containers(run.type):
         width = graph.layouts.size(run.type)

@@ -159,12 +159,13 @@ int main(int argc, char **argv)
     std::istringstream words(is_other ? "one two" : "six ten");
     std::string word;
     words >> word;
+    auto place = all.stock.find(is_other ? "k2" : "k1");
     Counter counter;
     counter.step(all.items[0], n + is_other);
     hidden = is_other;
     print(all); /* here */
     words >> word;
-    std::cout << word << hidden << counter.count << '\n';
+    std::cout << word << hidden << counter.count << place->second.cents << '\n';
     std::vector<std::string> later(2, word);
     return later.size() - 2;
 }
@@ -299,6 +300,11 @@ class TestTold:
 
 def test_stream_that_only_the_library_knows_is_part_of_the_state(cases):
     assert cases(2).delta("words").slots[0].is_whole
+
+
+def test_iterator_leads_to_an_element(cases):
+    place = cases(0).delta("place")
+    assert (place.passing, place.failing) == ('&all.stock["k1"]', '&all.stock["k2"]')
 
 
 def test_variable_of_an_unnamed_namespace(cases):
