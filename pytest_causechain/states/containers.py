@@ -66,7 +66,9 @@ class Containers:
         self._layouts, self._memory = graph.layouts, graph.memory
         self.found: dict[tuple[Object, int, int], Container] = {}
         self.owners: dict[Object, Owner] = {}
-        for o in graph.objects:
+        # A program in C has none, and may have a million objects.
+        has_any = any("container" in row for row in self._layouts.rows)
+        for o in graph.objects if has_any else ():
             if not o.is_unset and o.kept is None and o.shape.containers:
                 region = self._memory.region(o.address)
                 assert region is not None
