@@ -29,7 +29,7 @@ STANDARD = {*sys.stdlib_module_names, "_typeshed"}
 # These know the data types and nothing else, of ours or of others.
 PURE = ("model", "search", "report")
 # Run in gdb's own Python, which has none of our packages.
-INSIDE_GDB = ("debugger/agent.py", "debugger/agent_symbols.py")
+INSIDE_GDB = ("debugger/agent.py", "debugger/agent_symbols.py", "debugger/agent_library.py")
 
 
 def read_imports(file: Path, root: Path) -> Iterator[tuple[int, str]]:
@@ -72,7 +72,8 @@ def find_fault(name: str, part: str, module: str, target: str | None) -> str | N
     outermost = module.split(".")[0]
     is_foreign = outermost not in STANDARD and outermost != PACKAGE
     if name in INSIDE_GDB:
-        return None if outermost in {*STANDARD, "gdb", "agent_symbols"} else f"{module} does not exist inside gdb"
+        present = {*STANDARD, "gdb", "agent_symbols", "agent_library"}
+        return None if outermost in present else f"{module} does not exist inside gdb"
     if part in PURE and is_foreign:
         return f"{part} must not import {module}, only the standard library"
     if target is None or target == part:

@@ -179,7 +179,7 @@ class Inquiry:
         """Where in the failing run's memory the later cause lies, and how the run gets there from an earlier moment;
         None where that is not known, or the cause lies elsewhere."""
         moment, cause = later
-        slot = next((delta.slot for delta in cause.deltas if delta.slot is not None), None)
+        slot = next((delta.slots[0] for delta in cause.deltas if delta.slots), None)
         route = self._timeline.route(earlier, moment)
         if slot is None or route is None or self.was_so(earlier, cause):
             return None
@@ -236,7 +236,9 @@ class Inquiry:
             if self._extra((comparable.moment, undo)) is Outcome.PASS:
                 confirmed = "both"
         frames = comparable.comparison.matching.failing.visit.frames
-        stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in frames)
+        # Only the program's own code: a function of the C++ library may be compiled into it.
+        own = [f for n, f in enumerate(frames) if self._lab.program.function_at(f.pc - (n > 0)) is not None]
+        stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in own)
         return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
 
     def _undo(self, moment: Moment, transfer: Transfer) -> Outcome:

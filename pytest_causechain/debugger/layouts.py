@@ -113,7 +113,7 @@ class FrameLayouts:
                 assert address is not None
                 variables += (Variable(RETURN_VALUE, 0, 0, address, layout.returns, False),)
             saved |= {name: place.rbp + offset for name, offset in layout.saved.items()}
-            frames.append(VisitedFrame(function.name, line.file, line.line, place.pc, sp, variables))
+            frames.append(VisitedFrame(function.name, line.file, line.line, place.pc, sp, variables, place.rbp))
             sp = place.rbp + 16
         return tuple(frames)
 

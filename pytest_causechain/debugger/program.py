@@ -28,6 +28,9 @@ from pytest_causechain.process.elf import (
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
 
+# What the compiler makes for global objects of C++: nobody wrote it, and it runs before main().
+STATIC_INITIALISATION = ("_GLOBAL__sub_", "__static_initialization_and_destruction_")
+
 
 class Statement(NamedTuple):
     """No dataclass, nor is Function: there are many, and tuples travel between processes in half the time."""
@@ -69,6 +72,8 @@ class ProgramMap:
     # All addresses at which the code of some line begins, also in the middle of a statement.
     rows: tuple[int, ...] = ()
     libraries: tuple[str, ...] = ()
+    # Address and type of the table that each class with virtual functions has.
+    vtables: tuple[tuple[int, int], ...] = ()
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -154,7 +159,8 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     functions = tuple(
         function
         for row in sorted(description["functions"], key=lambda row: int(row[1]))
-        if (function := make_function(row, statements)) is not None
+        if not str(row[0]).startswith(STATIC_INITIALISATION)
+        and (function := make_function(row, statements)) is not None
     )
     if not any(function.name == "main" for function in functions):
         raise Refusal(f"{path} has no debug information for main(): build all of it with -g.")
@@ -163,7 +169,8 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     known = {row["address"] for row in variables}
     untyped = tuple(row for row in find_objects(path) if row[1] not in known)
     types, relocated = description["types"], is_relocated(path)
-    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), untyped)
+    vtables = tuple((address, kind) for address, kind in description["vtables"])
+    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), vtables, untyped)
 
 
 def place_thread_variables(variables: list[dict[str, Any]], path: str) -> tuple[dict[str, Any], ...]:

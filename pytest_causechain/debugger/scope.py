@@ -73,8 +73,12 @@ class Scope:
 
     def _expand_members(self, prefix: str, address: int, row: dict[str, Any], depth: int) -> None:
         for name, bit, width, kind in row["fields"]:
-            if not width:  # no bit-field
-                self._expand(f"{prefix}{name}", address + bit // 8, kind, depth)
+            if width:  # a bit-field
+                continue
+            if not name and self._types[kind]["kind"] in RECORDS:  # a base class
+                self._expand_members(prefix, address + bit // 8, self._types[kind], depth)
+            else:
+                self._expand(name_member(prefix, name), address + bit // 8, kind, depth)
 
     def _follow(self, name: str, address: int, kind: int, depth: int) -> None:
         data = self.value(address, POINTER_SIZE)
@@ -118,7 +122,7 @@ class Scope:
         if row["kind"] in RECORDS:
             for member, bit, width, inner in row["fields"]:
                 if not width and 0 <= offset - bit // 8 < self._size(inner):
-                    return self._descend(f"{name}.{member}", inner, offset - bit // 8, size)
+                    return self._descend(name_member(f"{name}.", member), inner, offset - bit // 8, size)
             return None
         if row["kind"] == "array" and self._size(row["target"]):
             index, offset = divmod(offset, self._size(row["target"]))
@@ -162,3 +166,11 @@ class Scope:
                 return ("int", row["size"])
             case other:
                 return (other, row["size"])
+
+
+def name_member(prefix: str, name: str) -> str:
+    """Behind `object.` or `pointer->`; what a container of the C++ library keeps goes by the container's name."""
+    if name and name[0] not in "*<":
+        return prefix + name
+    whole = prefix[:-1] if prefix.endswith(".") else f"*{prefix[:-2]}"
+    return f"*{whole}" if name == "*" else f"std::get{name}({whole})" if name else whole

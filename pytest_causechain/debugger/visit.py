@@ -30,7 +30,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class VisitedFrame:
-    """`pc` is an address of the file, as LoadMap tells it."""
+    """`pc` is an address of the file, as LoadMap tells it; `base` is the frame pointer: all variables lie below it."""
 
     function: str
     file: str | None
@@ -38,6 +38,7 @@ class VisitedFrame:
     pc: int
     sp: int
     variables: tuple[Variable, ...]
+    base: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ def make_frames(rows: list[dict[str, Any]], load_map: LoadMap) -> tuple[VisitedF
                 for v in frame["variables"]
                 if (place := find_place(v)) is not None
             ),
+            frame["base"],
         )
         for frame in rows
     )

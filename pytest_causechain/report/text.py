@@ -25,6 +25,7 @@ from pytest_causechain.report.wording import (
     describe_lines,
     describe_repair,
     end_sentence,
+    name_function,
     name_test,
     printable,
     shorten,
@@ -227,7 +228,7 @@ def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str, bef
     told = describe_causes(news or link.causes, "became" if became else "was", first=index == 0, peer=_name_peer(chain))
     # Only what was seen to bring this about is given as its reason.
     led = "so" if link.follows else "then"
-    called = printable(link.moment.function if link.moment.is_entry else link.moment.calls or "main")
+    called = name_function(link.moment.function if link.moment.is_entry else link.moment.calls or "main")
     if called != "main" and not became:
         told = f"at the call of {shorten(called, FUNCTION_LIMIT)}, {told}"
         told = told if index == 0 else f"{led}, {told}"
@@ -235,7 +236,7 @@ def _link_row(chain: Chain, index: int, names: Mapping[str, str], mark: str, bef
         told = f"{led} {told}"
     transition = find_transition(chain, index)
     notes = [] if transition is None else _tell_gap(transition, names)
-    return _Row(str(index + 1), _name_line(place, names), printable(place.function or ""), (told, *notes), mark)
+    return _Row(str(index + 1), _name_line(place, names), name_function(place.function or ""), (told, *notes), mark)
 
 
 def _name_peer(chain: Chain) -> str:
@@ -261,7 +262,7 @@ def _failure_row(chain: Chain, names: Mapping[str, str]) -> _Row:
     for frame in chain.failure.backtrace:
         if frame.file is not None:
             place = Place(frame.file, frame.line, frame.function)
-            return _Row(number, _name_line(place, names), printable(frame.function), (told,))
+            return _Row(number, _name_line(place, names), name_function(frame.function), (told,))
     return _Row(number, "", "", (told,))
 
 

@@ -57,6 +57,11 @@ def shorten_pair(passing: str, failing: str, limit: int = VALUE_LIMIT) -> tuple[
     return shorten(passing, limit), shorten(failing, limit)
 
 
+def name_function(name: str) -> str:
+    """Without what a C++ compiler adds to the name that was written."""
+    return printable(re.sub(r"\(anonymous namespace\)::|\[abi:\w+\]", "", name))
+
+
 def quote_argument(argument: str) -> str:
     """The argument for a shell, in printable ASCII; bash's $'...' where plain quotes cannot say it."""
     if printable(argument) == argument:
@@ -157,7 +162,7 @@ def describe_repair(repair: Repair) -> str:
         case "return", _:
             return f"with {then} returned instead of {was}"
         case "argument", _:
-            callee = f" passed to {shorten(printable(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
+            callee = f" passed to {shorten(name_function(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
             return f"with {variable} = {then} instead of {was}{callee}"
         case _, None:
             return f"with {then} instead of {was}" + (" stored" if repair.visit else "")

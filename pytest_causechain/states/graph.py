@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.states.containers import Containers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
 from pytest_causechain.states.memory import Memory, usable_size
@@ -40,7 +41,7 @@ class MemoryGraph:
 
     @cached_property
     def _unfolding(self) -> Unfolding:
-        return Unfolding(self.visit, self.layouts, self.memory, self.variables)
+        return Unfolding(self.visit, self.layouts, self.memory, self.variables, self.program.vtables)
 
     @property
     def objects(self) -> list[Object]:
@@ -50,6 +51,10 @@ class MemoryGraph:
     def starts(self) -> dict[int, Object]:
         """By address, all objects that are no variables."""
         return self._unfolding.starts
+
+    @cached_property
+    def containers(self) -> Containers:
+        return Containers(self)
 
     @cached_property
     def naming(self) -> Naming:
@@ -95,7 +100,8 @@ class MemoryGraph:
 
     def covered(self, o: Object) -> int:
         """How far the leaves reach: what is behind the last whole element of a block is not looked at."""
-        if o.shape.is_text or o.shape.raw or o.kind == "variable":
+        is_buffer = o.kept is None and o.shape.kept is not None  # of a container
+        if o.shape.is_text or (o.shape.raw and not is_buffer) or o.kind == "variable":
             return o.size
         run = o.shape.runs[-1]
         return run.offset + (run.cut or run.count * self.layouts.size(run.type))

@@ -24,6 +24,8 @@ OWN_ROWS: dict[int, dict[str, Any]] = {
     BYTE: {"name": "char", "size": 1, "kind": "char", "signed": True},
     INTEGER: {"name": "int", "size": 4, "kind": "int", "signed": True},
 }
+# How the compiler names an object's pointer to the table of its class.
+VTABLE = "_vptr"
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
 # Enough of a union to recognise it by.
@@ -90,6 +92,9 @@ class Layouts:
         self.rank = cache(self._rank)
         self.inside = cache(self._find_inside)
         self.gaps = cache(self._gaps_of)
+        self.is_dynamic = cache(self._is_dynamic)
+        self.conditions = cache(lambda number: tuple(self._find_conditions(number)))
+        self.containers = cache(lambda number: tuple(self._walk_containers(number, 0)))
         self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
 
     def row(self, number: int) -> dict[str, Any]:
@@ -230,15 +235,72 @@ class Layouts:
         return EXTENDED.size if is_extended else int(row["size"])
 
     def _field_path(self, field: list[Any]) -> str:
-        """A base class has its own name for a field and is not written; nor is an anonymous struct. An anonymous
-        union goes by the name of its first member."""
+        """A base class is not written; nor is an anonymous struct. An anonymous union goes by the name of its first
+        member. `*` and `<1>` are what an optional and a tuple have instead of members."""
         name, _, _, kind = field
         row = self.row(kind)
-        if row["kind"] == "struct" and name == row["name"]:
-            return ""
         if name:
-            return f".{name}"
+            return name if name[0] in "*<" else f".{name}"
         return self._field_path(row["fields"][0]) if row["kind"] == "union" and row["fields"] else ""
+
+    def path_to(self, number: int, offset: int, wanted: int) -> str | None:
+        """Of a part of a type, which begins at an offset."""
+        path = ""
+        while number != wanted or offset:
+            row = self.row(number)
+            if row["kind"] == "array" and self.size(row["target"]):
+                number = row["target"]
+                index, offset = divmod(offset, self.size(number))
+                path += f"[{index}]"
+                continue
+            fields = [
+                f for f in row.get("fields", ()) if 0 <= offset - f[1] // 8 < self.size(f[3]) and self.weight(f[3])
+            ]
+            if row["kind"] != "struct" or not fields:
+                return None
+            path += self._field_path(fields[-1])
+            number, offset = fields[-1][3], offset - fields[-1][1] // 8
+        return path
+
+    def _walk_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
+        """Offset and type of each container of the C++ library in a type, those in others behind them."""
+        row = self.row(number)
+        if "container" in row:
+            yield offset, number
+        if row["kind"] == "struct" and not self.is_opaque(number):
+            for _, bit, _, kind in row["fields"]:
+                yield from self._shift_containers(kind, offset + bit // 8)
+        elif row["kind"] == "array":
+            for i in range(row["count"]) if self.containers(row["target"]) else ():
+                yield from self._shift_containers(row["target"], offset + i * self.size(row["target"]))
+
+    def _find_conditions(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Of each optional where what it holds begins and ends, and the byte that tells whether it does."""
+        for offset, kind in self.containers(number):
+            plan = self.row(kind)["container"]
+            if plan["kind"] == "optional":
+                start = offset + plan["value"]
+                yield start, start + self.size(plan["element"]), offset + plan["flag"]
+
+    def _shift_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
+        for at, kind in self.containers(number):
+            yield offset + at, kind
+
+    def _is_dynamic(self, number: int) -> bool:
+        """Of a class with virtual functions: an object of it tells of which class it really is."""
+        row = self.row(number)
+        first = [field for field in row.get("fields", ()) if not field[1]] if row["kind"] == "struct" else []
+        return any(name.startswith(VTABLE) or (not name and self.is_dynamic(kind)) for name, _, _, kind in first)
+
+    def class_name(self, number: int) -> str:
+        """Of a class with virtual functions: there may be others in its place. What only holds such an object, for
+        shared pointers, goes by its name."""
+        row = self.row(number)
+        if row["name"].startswith("std::_Sp_counted_ptr_inplace<"):
+            held = max((f for f in row["fields"]), key=lambda field: int(field[1]))[3]
+            inner = max((f[3] for f in self.row(held).get("fields", ())), key=self.size, default=held)
+            return self.class_name(inner)
+        return str(row["name"]) if self.is_dynamic(number) else ""
 
     def _pointers_of(self, number: int) -> tuple[tuple[int, int, str], ...]:
         """(offset, type pointed to, path) of all pointers in a type."""
@@ -338,7 +400,7 @@ class Layouts:
             return
         if row["kind"] in ("struct", "union"):
             for name, bit, _, kind in row["fields"]:
-                inner = f"{path}.{name}" if name and name != self.name(kind) else path
+                inner = path + self._field_path([name, bit, 0, kind])
                 yield from self._walk_unions(kind, inner, offset + bit // 8, inside or row["kind"] == "union")
         elif row["kind"] == "array":
             width = self.size(row["target"])

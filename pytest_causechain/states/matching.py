@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pytest_causechain.states.containers import ASSOCIATIVE
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.names import scopes_outwards_in
 from pytest_causechain.states.objects import Object, Target
@@ -49,6 +50,8 @@ class _Walk:
         self._pairs: list[Pair] = []
         # Candidates: those with equal contents go first.
         self._alike: list[Pair] = []
+        # Elements of containers that are found by their keys: no other element is their partner.
+        self._keyed: set[Object] = set()
         self._others: list[Pair] = []
         # Pairs of links that are known not to lead to the same.
         self._different: set[Pair] = set()
@@ -145,6 +148,8 @@ class _Walk:
 
     def _collect(self, ours: Object, theirs: Object) -> None:
         """What the pointers of a pair of objects lead to becomes the next candidates."""
+        if ours.shape.containers:
+            self._pair_elements(ours, theirs)
         starts, their_starts, mates = self._passing.starts, self._failing.starts, self._mates
         for value, other in self._pointers(ours, theirs):
             source, target = starts.get(value), their_starts.get(other)
@@ -153,9 +158,24 @@ class _Walk:
                 source, target = left.object, right.object
                 if source is None or target is None or left.offset != right.offset or source.kind == "variable":
                     continue
+            if source in self._keyed or target in self._keyed:
+                continue
             if source not in mates and target not in mates:
                 is_alike = self._are_alike(source, target)
                 (self._alike if is_alike else self._others).append((source, target))
+
+    def _pair_elements(self, ours: Object, theirs: Object) -> None:
+        """Of containers at the same offsets, those with equal keys."""
+        for offset, kind in ours.shape.containers:
+            one = self._passing.containers.found.get((ours, offset, kind))
+            other = self._failing.containers.found.get((theirs, offset, kind))
+            if one is None or other is None or one.kind not in ASSOCIATIVE:
+                continue
+            self._keyed.update(node for node, _ in (*one.nodes, *other.nodes))
+            by_label = {label: node for node, label in one.nodes}
+            for node, label in other.nodes:
+                if label in by_label:
+                    self._alike.append((by_label[label], node))
 
     def _pointers(self, ours: Object, theirs: Object) -> list[tuple[int, int]]:
         """Values of the pointers at the same offsets of both."""

@@ -12,6 +12,8 @@ from pytest_causechain.states.greater import is_alike
 from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.spots import Spot
+from pytest_causechain.states.wholes import Whole
+from pytest_causechain.states.wording import Told
 
 
 def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequence[Delta]) -> bool:
@@ -21,7 +23,7 @@ def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequen
     memories = (graph.memory, failing.memory)
     if not all(is_alike(graph.visit, failing.visit, part, memories) for part in parts):
         return False
-    spots = [delta.told for delta in deltas if isinstance(delta.told, Spot)]
+    spots = [spot for delta in deltas for spot in find_spots(delta.told)]
     if any(has_value(graph, failing, spot) is False for spot in spots):
         return False
     left = [spot for spot in spots if has_value(graph, failing, spot) is None]
@@ -35,8 +37,16 @@ def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequen
     return True
 
 
+def find_spots(told: Told) -> Sequence[Spot]:
+    if isinstance(told, Whole):
+        return told.spots
+    return [told] if isinstance(told, Spot) else []
+
+
 def has_value(graph: MemoryGraph, failing: MemoryGraph, spot: Spot) -> bool | None:
     """None: what it leads to must be compared."""
+    if spot.theirs in failing.containers.owners:
+        return None  # another way may lead to the same element
     start = follow_key(graph, failing, spot.theirs, spot.base)
     if start is None:
         return False

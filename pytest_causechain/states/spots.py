@@ -9,7 +9,7 @@ from typing import Literal
 from pytest_causechain.states.layout import BYTE, FLOATS, POINTER_SIZE, Layouts, Leaf, extract_bits, show_text
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
-from pytest_causechain.states.names import is_written_out, seen_from, write_part
+from pytest_causechain.states.names import drop_this, is_written_out, seen_from, write_part
 from pytest_causechain.states.objects import IMAGE, Object, Target, Variable
 from pytest_causechain.states.shapes import Place
 from pytest_causechain.states.showing import is_plain, reference, show_pointers, show_raw, show_value
@@ -198,7 +198,8 @@ class Spot:
         naming = self.matching.failing.naming
         name = naming.name(self.theirs, self.base)
         remark = " (not set yet)" if self.theirs.is_unset else ""
-        return self._part(name, naming.shorten(self.theirs, self.path)) + self._told[2] + remark
+        part = self._part(name, naming.shorten(self.theirs, self.path))
+        return drop_this(self.matching.failing, part, self.frame) + self._told[2] + remark
 
     def _part(self, name: str, path: str) -> str:
         run = self.place.run
@@ -249,6 +250,8 @@ class Spot:
         if literal is None or self.ours.shape.run_at(self.leaf.offset) is None:
             return None
         base = self.ours.shape.base_of(self.leaf.offset)
+        if any(o in self.matching.passing.containers.owners for o, _ in naming.ancestors(self.ours, base)):
+            return None  # gdb would have to call the container's own functions
         name = self._part(naming.name(self.ours, base), naming.shorten(self.ours, self.path))
         place = seen_from(self.matching.passing, self.frame, name, naming.frame(self.ours, base))
         if place is None or not is_written_out(place + literal):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pytest_causechain.model.transfer import Allocation, Reference, Transfer
 from pytest_causechain.states.deltas import Comparison, Delta, Slot, close_configuration
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.greater import Part, Surroundings
+from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.objects import Object
 
@@ -20,8 +21,8 @@ def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -
     matching = comparison.matching
     compiler = _Compiler(matching.passing, matching.failing, matching.mates)
     for delta in close_configuration(deltas):
-        if delta.slot is not None:
-            compiler.write(delta.slot, delta.slot.passing, delta.slot.failing)
+        for slot in delta.slots:
+            compiler.write(slot, slot.passing, slot.failing)
     return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=True))
 
 
@@ -31,8 +32,8 @@ def transfer_to_failing_run(comparison: Comparison, deltas: Collection[Delta]) -
     compiler = _Compiler(matching.failing, matching.passing, matching.mates)
     compiler.enlarge(too_small(comparison, deltas))
     for delta in deltas:
-        if delta.slot is not None:
-            compiler.write(delta.slot, delta.slot.failing, delta.slot.passing)
+        for slot in delta.slots:
+            compiler.write(slot, slot.failing, slot.passing)
     return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=False))
 
 
@@ -41,13 +42,26 @@ def find_parts(deltas: Iterable[Delta]) -> frozenset[Part]:
 
 
 def too_small(comparison: Comparison, deltas: Collection[Delta]) -> list[Object]:
-    """Objects of the failing run that cannot hold what the passing run has in their place: texts that are undone;
-    and all others when everything is, since only then what lies behind their end is asked for."""
+    """Objects of the failing run that cannot hold what the passing run has in their place: texts that are undone, and
+    the buffers of containers; and all others when everything is, since only then what lies behind their end is asked
+    for."""
     if len(deltas) == len(comparison.deltas):
         pairs: Iterable[tuple[Object, Object]] = comparison.matching.pairs
     else:
-        pairs = ((d.slot.passing, d.slot.failing) for d in deltas if d.slot is not None and d.slot.is_whole)
+        slots = [slot for delta in deltas for slot in delta.slots]
+        texts = [(slot.passing, slot.failing) for slot in slots if slot.is_whole]
+        pairs = dict.fromkeys([*texts, *outgrown(comparison.matching, slots)])
     return [theirs for ours, theirs in pairs if ours.size > theirs.size and theirs.kind != "variable"]
+
+
+def outgrown(matching: Matching, slots: Iterable[Slot]) -> Iterator[tuple[Object, Object]]:
+    """Where the passing run has a pointer that leads behind the end of the failing run's object: what it leads into."""
+    for slot in slots:
+        value = matching.passing.memory.word(slot.passing.address + slot.offset) if slot.is_pointer else None
+        target = matching.passing.target(value or 0)
+        mate = matching.mates.get(target.object) if target.object is not None else None
+        if target.object is not None and mate is not None and target.offset > mate.size:
+            yield target.object, mate
 
 
 class _Compiler:

@@ -127,9 +127,9 @@ def test_transfer_into_a_run_that_lies_elsewhere_is_moved_with_it(states):
     transfer = transfer_to_failing_run(there, [stream])
     [(address, data)] = transfer.writes
     matching = there.matching
-    assert matching.failing.target(address).object is stream.slot.failing
+    assert matching.failing.target(address).object is stream.slots[0].failing
     value = int.from_bytes(data, "little")
-    wanted = matching.passing.words(stream.slot.passing)[0]
+    wanted = matching.passing.words(stream.slots[0].passing)[0]
     assert matching.failing.target(value) == matching.passing.target(wanted)
     assert value != wanted
 
