@@ -130,9 +130,15 @@ class _Walk:
 
     def _pair_moved(self) -> None:
         """Objects with the same contents that the runs keep at different places, in the order in which they lie in
-        the heap: that is mostly the order in which they were made."""
+        the heap: that is mostly the order in which they were made.
+
+        Those of a class with virtual functions mostly have one owner, who ends them: they are better made anew."""
         ours, theirs = (
-            [o for o in graph.objects if o.kind == "heap" and o.kept is None and o not in self._mates]
+            [
+                o
+                for o in graph.objects
+                if o.kind == "heap" and o.kept is None and o not in self._mates and not graph.layouts.is_dynamic(o.type)
+            ]
             for graph in (self._passing, self._failing)
         )
         if ours and theirs:

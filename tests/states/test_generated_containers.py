@@ -233,7 +233,7 @@ def test_some_deltas_never_crash(showing, passing, failing):
 def test_nothing_is_left_when_all_was_written(showing, passing, failing):
     runs = showing.plant(passing, failing)
     matching = match_states(state_with(runs, runs.deltas), runs.comparison.matching.failing)
-    assert [(d.name, d.passing, d.failing) for d in compare_states(matching, b"", b"").deltas] == []
+    assert [(d.name, d.passing, d.failing) for d in compare_states(matching).deltas] == []
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(3, seed=8))
