@@ -180,6 +180,7 @@ class _Diagnosis:
             outcome=describe_outcome(observation, rule),
             distance=self.pair.distance if chosen else None,
             why=self.pair.why if chosen else None,
+            environment=command.environment,
         )
 
     def find_transitions(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
@@ -227,7 +228,7 @@ class _Diagnosis:
         known = replace(self.known, reason=reason, statistics=self.statistics())
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
-        explanation = Explanation(self.lab.program, self.timeline, self.search, self.unshown, self.inquiry.was_so)
+        explanation = Explanation(self.lab.program, self.timeline, self.search, self.unshown, self.inquiry)
         links = explanation.links()
         if not links:
             return replace(known, reason=reason or self.nothing_transferable(self.search, self.inquiry.most_deltas))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
-from pytest_causechain.causes.inquiry import Isolated
+from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
@@ -27,12 +27,11 @@ class Explanation:
         timeline: Timeline,
         search: TransitionSearch[Moment, Isolated],
         unshown: Collection[Moment],
-        was_so: Callable[[Moment, Isolated], bool],
+        inquiry: Inquiry,
     ) -> None:
-        """`unshown` are the links of which it was not shown that the one before leads to them; `was_so` tells
-        whether the variables of a cause differed in the same way at an earlier moment already."""
+        """`unshown` are the links of which it was not shown that the one before leads to them."""
         self._program, self._timeline, self._search = program, timeline, search
-        self._unshown, self._was_so = unshown, was_so
+        self._unshown, self._was_so, self._illustrate = unshown, inquiry.was_so, inquiry.illustrate
         self._transitions = told_transitions(search)
         self._before = {t.after: t.before for t in self._transitions}
 
@@ -44,6 +43,7 @@ class Explanation:
         made_by = None
         if before is not None and not self._was_so(before, cause):
             made_by = self._only_statement(before, moment)
+        picture, trials = self._illustrate(moment, cause)
         return Link(
             moment=self._when(moment),
             causes=make_causes(cause),
@@ -52,6 +52,8 @@ class Explanation:
             confirmed=cause.confirmed,
             made_by=made_by,
             follows=moment not in self._unshown,
+            picture=picture,
+            trials=trials,
         )
 
     def _when(self, moment: Moment) -> When:
@@ -66,6 +68,7 @@ class Explanation:
             is_entry=moment.is_entry,
             calls=self._timeline.called_at(moment),
             stops=tuple(self._breakpoint(stop) for stop in moment.passing),
+            failing_stops=tuple(self._breakpoint(stop) for stop in moment.failing),
         )
 
     def _breakpoint(self, stop: Stop) -> Breakpoint:
@@ -195,7 +198,9 @@ def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
 
 
 def make_causes(cause: Isolated) -> tuple[Cause, ...]:
-    return tuple(Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment) for d in cause.deltas)
+    return tuple(
+        Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment, d.undo) for d in cause.deltas
+    )
 
 
 def describe_failure(observation: Observation, rule: Rule | None) -> Failure:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
-from pytest_causechain.model.chain import Place, Tally
+from pytest_causechain.model.chain import Picture, Place, Tally, Trial
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.transfer import Transfer
@@ -159,6 +160,12 @@ class Inquiry:
         """Whether the variables of a later cause had the same values at this moment already, in both runs."""
         there = {(delta.key, delta.passing, delta.failing) for delta in self._comparable[moment].deltas}
         return all((delta.key, delta.passing, delta.failing) in there for delta in cause.deltas)
+
+    def illustrate(self, moment: Moment, cause: Isolated) -> tuple[Picture | None, tuple[Trial, ...]]:
+        """What a reader may want to see of a cause: both states around it, and the experiments made there."""
+        comparable = self._comparable[moment]
+        picture = draw_picture(comparable.comparison, cause.deltas)
+        return picture, list_trials(comparable.deltas, comparable.outcomes.all_known())
 
     def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
         """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values.
