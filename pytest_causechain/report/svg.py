@@ -42,7 +42,8 @@ def describe_scene(scene: Scene) -> str:
 def _arrange(scene: Scene) -> list[list[int]]:
     """The vertices by their distance from where the ways begin."""
     reached = {edge.target for edge in scene.edges}
-    columns: list[list[int]] = [[n for n in range(len(scene.vertices)) if n not in reached] or [0]]
+    starts = [n for n in range(len(scene.vertices)) if n not in reached]
+    columns: list[list[int]] = [starts or list(range(len(scene.vertices)))[:1]]
     known = set(columns[0])
     while following := list(
         dict.fromkeys(e.target for n in columns[-1] for e in scene.edges if e.source == n and e.target not in known)
@@ -76,7 +77,7 @@ def _place(scene: Scene, columns: Sequence[Sequence[int]], texts: Sequence[Text]
 def _write_texts(scene: Scene) -> list[Text]:
     """Class and text of each line in each box; a name that stands at the arrow already is not repeated."""
     told = {(edge.target, edge.operation) for edge in scene.edges}
-    texts = []
+    texts: list[Text] = []
     for number, vertex in enumerate(scene.vertices):
         name = "" if (number, vertex.name) in told else vertex.name
         lines = [("name", name), ("kind", vertex.type), ("value", vertex.value)]
