@@ -41,14 +41,19 @@ def render_gdb_script(chain: Chain, link: Link, *, stdin_path: str | None = None
     """The script for one link of the chain; `stdin_path` is a file with what the passing run reads."""
     plan = _Plan(chain.passing, link.moment.stops, [(c, c.passing, c.failing, c.assignment) for c in link.causes])
     repair = twin_repair(chain)
-    return _render(chain, [*_introduce(chain, link)], plan, repair, stdin_path)
+    begin = [] if repair is None else [*_go_to_all(repair.stops), _echo(describe_repair(repair)), *repair.commands]
+    return _render(chain, [*_introduce(chain, link)], plan, begin, stdin_path)
 
 
 def render_undo_script(chain: Chain, link: Link, *, stdin_path: str | None = None) -> str:
     """The other way round: the failing run with the passing run's values, for a link that is confirmed both ways."""
     changes = [(c, c.failing, c.passing, c.undo) for c in link.causes]
     plan = _Plan(chain.failing, link.moment.failing_stops, changes)
-    return _render(chain, [*_introduce_undo(chain, link)], plan, None, stdin_path)
+    repair = twin_repair(chain)
+    # Stops are counted from where the two runs part: behind the instruction that the repair replaces the effect of.
+    step = [] if repair is None else [command for command in repair.commands if command == "stepi"]
+    begin = [] if repair is None else [*_go_to_all(repair.stops), *step]
+    return _render(chain, [*_introduce_undo(chain, link)], plan, begin, stdin_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,9 @@ class _Plan:
     changes: Sequence[tuple[Cause, str, str, str | None]]
 
 
-def _render(chain: Chain, lines: list[str], plan: _Plan, repair: Repair | None, stdin_path: str | None) -> str:
+def _render(chain: Chain, lines: list[str], plan: _Plan, begin: Sequence[str], stdin_path: str | None) -> str:
+    """`begin` are commands to get to where the stops of the plan are counted from."""
+    repair = twin_repair(chain)
     obstacle = _find_obstacle(chain, plan, repair, stdin_path)
     if obstacle is not None:
         lines += ["", *_comment(f"This link cannot be replayed by a script: {obstacle}"), _echo(obstacle)]
@@ -69,8 +76,8 @@ def _render(chain: Chain, lines: list[str], plan: _Plan, repair: Repair | None, 
         stops = (*(repair.stops if repair is not None else ()), *plan.stops)
         if libraries := [stop.library for stop in stops if stop.library]:
             lines += ["", *_load_libraries(libraries)]
-        if repair is not None:
-            lines += ["", *_repair(repair)]
+        if begin:
+            lines += ["", *begin]
         for stop in plan.stops:
             lines += ["", *_go_to(stop)]
         for change in plan.changes:
@@ -123,11 +130,8 @@ def _name_moment(link: Link) -> str:
     return f"in {link.moment.function} ({link.moment.file}:{link.moment.line})"
 
 
-def _repair(repair: Repair) -> Iterator[str]:
-    for stop in repair.stops:
-        yield from _go_to(stop)
-    yield _echo(describe_repair(repair))
-    yield from repair.commands
+def _go_to_all(stops: Sequence[Breakpoint]) -> list[str]:
+    return [line for stop in stops for line in _go_to(stop)]
 
 
 def _comment(text: str) -> list[str]:

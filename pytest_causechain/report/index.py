@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_causechain.model.chain import Chain
+from pytest_causechain.model.chain import Chain, Suspect
 from pytest_causechain.report.markup import escape
 from pytest_causechain.report.page import STATUS, wrap_page
 from pytest_causechain.report.sources import ReadSource, choose_suspect, read_lines, show_path
@@ -32,15 +32,14 @@ def render_index(
 def _render_entry(directory: str, chain: Chain, root: Path | None, read_source: ReadSource) -> Iterator[str]:
     suspect = choose_suspect(chain, read_source, root)
     where = f"<code>{escape(show_path(suspect.file, root))}:{suspect.line}</code>" if suspect is not None else ""
-    yield f'<tr><th scope="row"><a href="{escape(directory)}/chain.html">{escape(chain.test)}</a></th>'
+    name = escape(shorten(chain.test, TOLD_LIMIT))
+    yield f'<tr><th scope="row"><a href="{escape(directory)}/chain.html">{name}</a></th>'
     yield f'<td><span class="badge {chain.status}">{STATUS[chain.status]}</span></td><td>{where}</td>'
-    yield f"<td>{escape(shorten(_tell(chain), TOLD_LIMIT))}</td></tr>"
+    yield f"<td>{escape(shorten(_tell(chain, suspect), TOLD_LIMIT))}</td></tr>"
 
 
-def _tell(chain: Chain) -> str:
+def _tell(chain: Chain, suspect: Suspect | None) -> str:
     if chain.repairs:
         told = describe_repair(chain.repairs[0])
         return f"W{told[1:]} the test passes."
-    if chain.suspects:
-        return chain.suspects[0].why
-    return chain.reason or ""
+    return suspect.why if suspect is not None else chain.reason or ""
