@@ -265,6 +265,8 @@ class Spot:
         place = seen_from(graph, self.frame, name, naming.frame(o, base))
         if place is None or not is_written_out(place + literal):
             return None
+        if literal == '""':
+            return f"*(char *) {'' if self.is_raw else '&'}{place} = 0"
         if literal.startswith('"'):
             # Text is assigned to an array just long enough.
             size = len(value.partition(b"\0")[0]) + 1

@@ -23,7 +23,8 @@ def test_each_script_shows_what_it_should(name: str, tmp_path: Path) -> None:
     shutil.copy2(FIXTURES / "conftest.py", tmp_path)
     shutil.copytree(FIXTURES / name, tmp_path / name, ignore=shutil.ignore_patterns("build", "__pycache__"))
     (tmp_path / "pytest.ini").write_text(SUITE_INI)
-    run_session(tmp_path, "--tb=no")
+    # A directory of its own for tmp_path, which no other session tidies up.
+    run_session(tmp_path, "--tb=no", f"--basetemp={tmp_path / 'base'}")
     for entry in read_index(tmp_path):
         path = tmp_path / ".causechain" / entry["path"]
         for replay in replay_all(json.loads(path.read_text()), path.parent):
