@@ -217,6 +217,7 @@ class _Diagnosis:
             distance=self.pair.distance if chosen else None,
             why=self.pair.why if chosen else None,
             is_made=chosen and self.pair.is_made,
+            environment=command.environment,
         )
 
     def find_transitions(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
@@ -277,7 +278,7 @@ class _Diagnosis:
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
         explanation = Explanation(
-            self.lab.program, self.timeline, self.search, self.unshown, self.inquiry.was_so, self.writers
+            self.lab.program, self.timeline, self.search, self.unshown, self.inquiry, self.writers
         )
         links = explanation.links()
         if not links:

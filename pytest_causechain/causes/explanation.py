@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from pytest_causechain.causes.inquiry import Isolated
+from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
@@ -22,14 +22,14 @@ class Explanation:
         timeline: Timeline,
         search: TransitionSearch[Moment, Isolated],
         unshown: Collection[Moment],
-        was_so: Callable[[Moment, Isolated], bool],
+        inquiry: Inquiry,
         writers: Mapping[Moment, Place],
     ) -> None:
-        """`unshown` are the links of which it was not shown that the one before leads to them; `was_so` tells
-        whether the variables of a cause differed in the same way at an earlier moment already; `writers` where the
-        failing run wrote to what is the cause at a moment."""
+        """`unshown` are the links of which it was not shown that the one before leads to them; `writers` tell where
+        the failing run wrote to what is the cause at a moment."""
         self._program, self._timeline, self._search = program, timeline, search
-        self._unshown, self._was_so, self._writers = unshown, was_so, writers
+        self._was_so, self._illustrate = inquiry.was_so, inquiry.illustrate
+        self._unshown, self._writers = unshown, writers
         self._transitions = told_transitions(search)
         self._before = {t.after: t.before for t in self._transitions}
 
@@ -41,6 +41,7 @@ class Explanation:
         made_by = None
         if before is not None and not self._was_so(before, cause):
             made_by = self._only_statement(before, moment)
+        picture, trials = self._illustrate(moment, cause)
         return Link(
             moment=self._when(moment),
             causes=make_causes(cause),
@@ -50,6 +51,8 @@ class Explanation:
             made_by=made_by,
             written_by=self._writers.get(moment),
             follows=moment not in self._unshown,
+            picture=picture,
+            trials=trials,
         )
 
     def _when(self, moment: Moment) -> When:
@@ -64,6 +67,7 @@ class Explanation:
             is_entry=moment.is_entry,
             calls=self._timeline.called_at(moment),
             stops=tuple(map(self._program.breakpoint, moment.passing)),
+            failing_stops=tuple(map(self._program.breakpoint, moment.failing)),
         )
 
     def _only_statement(self, before: Moment, after: Moment) -> Place | None:
@@ -188,4 +192,6 @@ def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
 
 
 def make_causes(cause: Isolated) -> tuple[Cause, ...]:
-    return tuple(Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment) for d in cause.deltas)
+    return tuple(
+        Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment, d.undo) for d in cause.deltas
+    )

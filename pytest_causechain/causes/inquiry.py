@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pytest_causechain.causes.endings import describe_outcome
+from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
-from pytest_causechain.model.chain import Place, Tally
+from pytest_causechain.model.chain import Picture, Place, Tally, Trial
 from pytest_causechain.model.moment import Moment, Stop
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.transfer import Transfer
@@ -184,6 +185,12 @@ class Inquiry:
         if slot is None or route is None or self.was_so(earlier, cause):
             return None
         return Writing(earlier.failing, route, slot.failing.address + slot.offset, slot.size)
+
+    def illustrate(self, moment: Moment, cause: Isolated) -> tuple[Picture | None, tuple[Trial, ...]]:
+        """What a reader may want to see of a cause: both states around it, and the experiments made there."""
+        comparable = self._comparable[moment]
+        picture = draw_picture(comparable.comparison, cause.deltas)
+        return picture, list_trials(comparable.deltas, comparable.outcomes.all_known())
 
     def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
         """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values.

@@ -23,6 +23,8 @@ class Party:
     distance: float | None = None
     why: str | None = None
     is_made: bool = False
+    # What the test changed in the environment (None: removed), for replay in plain gdb.
+    environment: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,9 @@ class When:
     # A call just begun, or the function that the statement about to be executed calls.
     is_entry: bool = False
     calls: str | None = None
-    # How to get there in the passing run, for replay in plain gdb.
+    # How to get there in the passing run, for replay in plain gdb; and in the failing one.
     stops: tuple[Breakpoint, ...] = ()
+    failing_stops: tuple[Breakpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ class Breakpoint:
 class Cause:
     """One variable of a cause. `frame` numbers the backtrace's frame it lives in; None: it is global.
 
-    `assignment` is a C statement that makes this change when it can be written as one.
+    `assignment` is a C statement that makes this change when it can be written as one, `undo` one that makes the
+    failing run's variable as it was in the passing run.
     """
 
     variable: str
@@ -102,6 +106,49 @@ class Cause:
     ]
     frame: int | None = None
     assignment: str | None = None
+    undo: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A value of a state, or an object that holds some; `differs`: the other run has another value there, or none."""
+
+    name: str
+    type: str
+    value: str
+    differs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """`operation` leads from one vertex to another, both by number: "->next", "[2]", "*"."""
+
+    source: int
+    target: int
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The part of a state around a cause, in one of the two runs."""
+
+    vertices: tuple[Vertex, ...] = ()
+    edges: tuple[Edge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    passing: Scene
+    failing: Scene
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One experiment at a moment: `count` differences were transferred, the first ones to `variables`."""
+
+    variables: tuple[str, ...]
+    count: int
+    outcome: Literal["pass", "fail", "unresolved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +167,9 @@ class Link:
     written_by: Place | None = None
     # Whether the cause of the link before was seen to make this one appear.
     follows: bool = True
+    picture: Picture | None = None
+    # The first experiments at this moment; `experiments` counts those that this cause took.
+    trials: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

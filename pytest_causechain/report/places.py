@@ -46,6 +46,14 @@ def locate_link(chain: Chain, index: int) -> Place:
     return Place(moment.file, moment.line, moment.function)
 
 
+def locate_failure(chain: Chain) -> Place | None:
+    """Where the failing run was when it ended, if that is in the program's own code."""
+    for frame in chain.failure.backtrace if chain.failure is not None else ():
+        if frame.file is not None:
+            return Place(frame.file, frame.line, frame.function)
+    return None
+
+
 def locate_suspect(chain: Chain, suspect: Suspect) -> Pointer | None:
     where = (suspect.file, suspect.line)
     places = [locate_link(chain, index) for index in range(len(chain.chain))]

@@ -72,6 +72,10 @@ class Delta:
         return self.told.assignment
 
     @property
+    def undo(self) -> str | None:
+        return self.told.undo
+
+    @property
     def value_key(self) -> str | None:
         return self.told.value_key
 

@@ -64,6 +64,10 @@ class Whole:
         return None
 
     @property
+    def undo(self) -> str | None:
+        return None
+
+    @property
     def value_key(self) -> str | None:
         return None
 

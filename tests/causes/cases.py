@@ -110,7 +110,7 @@ class Case:
         return search
 
     def explain(self) -> Explanation:
-        return Explanation(self.lab.program, self.timeline, self.search, set(), self.inquiry.was_so, {})
+        return Explanation(self.lab.program, self.timeline, self.search, set(), self.inquiry, {})
 
 
 OpenCase = Callable[..., Case]

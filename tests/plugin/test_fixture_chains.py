@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from replays import replay_all
 from suites import (
     FIXTURES,
     SUITE_INI,
@@ -380,7 +381,16 @@ class TestArtefacts:
     def test_each_link_has_a_script(self, session):
         place = (session.directory / ".causechain" / read_index(session.directory)[0]["path"]).parent
         links = range(1, len(read_chain(session.directory)["chain"]) + 1)
-        assert {path.name for path in place.glob("*.gdb")} == {f"{link}.gdb" for link in links}
+        assert {path.name for path in place.glob("*[0-9].gdb")} == {f"{link}.gdb" for link in links}
+
+    def test_each_script_shows_what_it_should(self, session):
+        """Those of all fixtures are replayed by `make replays`."""
+        chain = read_chain(session.directory)
+        place = (session.directory / ".causechain" / read_index(session.directory)[0]["path"]).parent
+        replays = list(replay_all(chain, place))
+        assert {replay.script.name for replay in replays} >= {"1.gdb", "1-undo.gdb"}
+        for replay in replays:
+            assert replay.is_as_expected, f"{replay.script}: not {replay.expected!r} in\n{replay.shown}"
 
     def test_section_fits_into_80_columns(self, session):
         section = read_section(session.output)

@@ -165,6 +165,28 @@ class TestAssignments:
         wanted = runs.original("failing").stdout.replace(b"xy", b"\0\0")
         assert (tmp_path / "out.txt").read_bytes() == wanted, done.stdout + done.stderr
 
+    def test_gdb_takes_each_change_back_with_one_statement(self, open_runs, tmp_path):
+        runs = open_runs(self.SOURCE, [], ["x"])
+        stops = runs.at("/* here */", 2)
+        undone = [delta for delta in runs.compare(stops).deltas if delta.undo is not None]
+        line = runs.lab.program.position(stops[0].address).line
+        commands = ["set debuginfod enabled off", f"tbreak program.c:{line}", "ignore $bpnum 1", "run x > out.txt"]
+        commands += [c for d in undone for c in (f"frame {d.frame or 0}", f"set variable {d.undo}")]
+        (tmp_path / "script").write_text("\n".join([*commands, "continue", ""]))
+        program = Path(runs.lab.program.path)
+        done = subprocess.run(
+            ["gdb", "-nx", "-batch", "-x", "script", program],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        # Of an array that held no text, all there was is given back up to the first NUL.
+        got = (tmp_path / "out.txt").read_bytes().replace(b"\0y", b"\0\0")
+        assert got == runs.original("passing").stdout, done.stdout + done.stderr
+
     def test_statements(self, open_runs):
         runs = open_runs(self.SOURCE, [], ["x"])
         comparison = runs.compare(runs.at("/* here */", 2))
@@ -177,6 +199,10 @@ class TestAssignments:
         assert statements["gone"] == "gone = 0"
         assert statements["at"] == "at = &main::first"
         assert statements["word"] == r'*(char (*)[8]) &word = "a\"b\\\n\3771"'
+        undos = {delta.name: delta.undo for delta in comparison.deltas}
+        assert undos["flag"] == "flag = 0"
+        assert undos["gone"] == "gone = &main::first"
+        assert undos["at"] == "at = &main::last"
 
 
 class TestPointers:
