@@ -171,6 +171,11 @@ class Link:
     # The first experiments at this moment; `experiments` counts those that this cause took.
     trials: tuple[Trial, ...] = ()
 
+    @property
+    def origin(self) -> Place | None:
+        """The statement that made the cause so. What a function is called with was made so by its caller."""
+        return self.made_by or (None if self.moment.is_entry else self.written_by)
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

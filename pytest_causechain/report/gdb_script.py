@@ -18,7 +18,7 @@ from pytest_causechain.report.wording import (
     count_of,
     describe_causes,
     describe_repair,
-    name_test,
+    name_run,
     printable,
     shorten,
     shorten_pair,
@@ -92,8 +92,8 @@ def _introduce(chain: Chain, link: Link) -> Iterator[str]:
     yield from _comment(f"in plain gdb: gdb -x {number}.gdb (add -batch to leave gdb at the end).")
     if chain.passing is not None:
         yield "#"
-        neighbour = name_test(chain.passing.test, beside=chain.test)
-        run = f"the passing run, that of {neighbour}"
+        neighbour = name_run(chain.passing, beside=chain.test)
+        run = f"the passing run, {'' if chain.passing.is_made else 'that of '}{neighbour}"
         if (repair := twin_repair(chain)) is not None:
             run = f"the failing run, which passes {describe_repair(repair)}, makes this repair"
         yield from _comment(

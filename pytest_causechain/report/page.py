@@ -39,6 +39,7 @@ from pytest_causechain.report.wording import (
     count_of,
     describe_command,
     describe_repair,
+    name_run,
     name_test,
     shorten,
     told_causes,
@@ -197,7 +198,7 @@ def _tell_peer(view: _View, passing: Party) -> str:
     if repair is not None:
         return f"its twin: the same run {escape(describe_repair(repair))} at {_line(repair, view)}"
     why = f" ({passing.why})" if passing.why else ""
-    return escape(f"{name_test(passing.test, beside=view.chain.test)}{why}")
+    return escape(f"{name_run(passing, beside=view.chain.test)}{why}")
 
 
 def _render_run(side: str, verb: str, party: Party, told: str) -> Iterator[str]:
@@ -269,7 +270,7 @@ def _render_arrow(view: _View, index: int) -> Iterator[str]:
         yield '<p class="arrow">leads to</p>' if view.chain.chain[index].follows else '<p class="arrow">then</p>'
         return
     moved = f"the cause moves from {', '.join(transition.from_)} to {', '.join(transition.to)}"
-    gap = "".join(f"; {note}" for note in tell_gap(transition, view.names))
+    gap = "".join(f"; {note}" for note in tell_gap(view.chain.chain[index], transition, view.names))
     where = _line(Place(transition.file, transition.line), view)
     yield f'<p class="arrow">{where}: {escape(shorten(moved, VALUE_LIMIT) + gap)}</p>'
 
@@ -355,7 +356,7 @@ def _render_alternatives(view: _View) -> Iterator[str]:
         chain = as_chain(view.chain, other)
         inner = _View(chain, name_files(chain), view.read, view.root, None, None, lambda _: None, f"c{number}-")
         assert other.passing is not None
-        beside = name_test(other.passing.test, beside=view.chain.test)
+        beside = name_run(other.passing, beside=view.chain.test)
         links = count_of(len(other.chain), "link")
         yield f'<details class="alternative"><summary>Beside {escape(beside)}: {links}</summary>'
         yield from _render_runs(inner, "These two runs")

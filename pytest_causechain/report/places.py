@@ -36,8 +36,8 @@ def _variables(link: Link) -> set[str]:
 def locate_link(chain: Chain, index: int) -> Place:
     """The line a reader should look at: what made the cause so, else the call, else the moment's own line."""
     link = chain.chain[index]
-    if link.made_by is not None:
-        return link.made_by
+    if link.origin is not None:
+        return link.origin
     moment = link.moment
     transition = find_transition(chain, index)
     # The moment of a call lies in the called function; the line that calls it is the transition's.
@@ -89,8 +89,8 @@ def name_files(chain: Chain) -> Mapping[str, str]:
 def _files(chain: Chain) -> Iterator[str]:
     for link in chain.chain:
         yield link.moment.file
-        if link.made_by is not None:
-            yield link.made_by.file
+        if link.origin is not None:
+            yield link.origin.file
     for transition in chain.transitions:
         yield transition.file
         yield transition.earliest.file

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pytest_causechain.model.chain import Alternative, Cause, Chain, Party, Place, Repair, Suspect, Transition
+from pytest_causechain.model.chain import Alternative, Cause, Chain, Link, Party, Place, Repair, Suspect, Transition
 from pytest_causechain.report.places import (
     Pointer,
     find_transition,
@@ -40,7 +40,7 @@ from pytest_causechain.report.wording import (
     describe_repair,
     end_sentence,
     name_function,
-    name_test,
+    name_run,
     printable,
     shorten,
     shorten_pair,
@@ -186,7 +186,7 @@ def _tell_peer(page: _Page, passing: Party) -> list[str]:
     chain = page.chain
     repair = twin_repair(chain)
     if repair is None:
-        name = name_test(passing.test, beside=chain.test)
+        name = name_run(passing, beside=chain.test)
         return [name, f"({printable(passing.why)})"] if passing.why else [name]
     if chain.repairs and repair == chain.repairs[0]:
         return ["its twin, the same run with this repair"]
@@ -278,7 +278,7 @@ def _link_row(page: _Page, index: int, mark: str, before: Sequence[Cause]) -> _R
     chain, place = page.chain, locate_link(page.chain, index)
     told = tell_link(chain, index, before, page.limits.causes)
     transition = find_transition(chain, index)
-    notes = [] if transition is None else tell_gap(transition, page.names)
+    notes = [] if transition is None else tell_gap(chain.chain[index], transition, page.names)
     return _Row(
         str(index + 1),
         page.name_line(place),
@@ -291,7 +291,7 @@ def _link_row(page: _Page, index: int, mark: str, before: Sequence[Cause]) -> _R
 def tell_link(chain: Chain, index: int, before: Sequence[Cause] = (), limit: int = NAMED_CAUSES) -> str:
     """A link as a sentence without its end; what is still as it was `before` is not told again."""
     link = chain.chain[index]
-    became = link.made_by is not None and index > 0
+    became = link.origin is not None and index > 0
     known = {(cause.variable, cause.failing) for cause in before}
     causes = told_causes(link)
     news = [cause for cause in causes if (cause.variable, cause.failing) not in known]
@@ -310,10 +310,13 @@ def name_peer(chain: Chain) -> str:
     return "twin" if twin_repair(chain) is not None else "passing run"
 
 
-def tell_gap(transition: Transition, names: Mapping[str, str]) -> list[str]:
+def tell_gap(link: Link, transition: Transition, names: Mapping[str, str]) -> list[str]:
     """What is not known about the way from one cause to the next."""
     told = []
-    if (transition.earliest.file, transition.earliest.line) != (transition.file, transition.line):
+    if link.origin is None and (transition.earliest.file, transition.earliest.line) != (
+        transition.file,
+        transition.line,
+    ):
         start, end = (f"{names[place.file]}:{place.line}" for place in (transition.earliest, transition))
         told.append(f"somewhere between {start} and {end}")
     alone = [(names[file], line) for file, line in split_lines(transition.only_in_failing)]
@@ -416,7 +419,7 @@ def tell_proof(chain: Chain, index: int, names: Mapping[str, str]) -> str:
     """What the experiments with this link showed."""
     link, place = chain.chain[index], locate_link(chain, index)
     # What a statement made so is altered once that statement is done.
-    preposition = "at" if link.made_by is None else "after"
+    preposition = "at" if link.origin is None else "after"
     where = f"{preposition} {names[place.file]}:{place.line}"
     causes = told_causes(link)
     change, undone = (_keep_together(describe_change(causes, side)) for side in ("failing", "passing"))
@@ -460,7 +463,7 @@ def _render_alternatives(page: _Page) -> Iterator[list[str]]:
 
 def _tell_alternative(chain: Chain, other: Alternative) -> str:
     assert other.passing is not None
-    name = name_test(other.passing.test, beside=chain.test)
+    name = name_run(other.passing, beside=chain.test)
     command, _ = describe_commands(other.passing, chain.failing or other.passing, COMMAND_LIMIT)
     told = ""
     for index, link in enumerate(other.chain):

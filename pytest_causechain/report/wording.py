@@ -113,6 +113,12 @@ def _qualify(cause: Cause, link: Link) -> Cause:
     return replace(cause, variable=f"{backtrace[cause.frame]}'s {cause.variable}")
 
 
+def name_run(party: Party, beside: str) -> str:
+    """The test that a run belongs to, or that it was made from."""
+    name = name_test(party.test, beside)
+    return f"a run like that of {name}" if party.is_made else name
+
+
 def describe_causes(
     causes: Sequence[Cause],
     verb: Literal["was", "became"],

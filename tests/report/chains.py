@@ -294,6 +294,26 @@ gap = replace(
     suspects=(Suspect(1, SAMPLE, 45, "main", "only the failing run executes it"),),
 )
 
+# The passing run is made from the neighbour's; what wrote to the variable is known, though not all that happened.
+written = replace(
+    gap,
+    passing=party(
+        "tests/test_sample.py::test_sorts[four]",
+        "sample 11 14 6",
+        'printed "6 11 14"',
+        why="its input made nearer to the failing run's: 1 edit",
+        is_made=True,
+    ),
+    chain=(
+        gap.chain[0],
+        replace(
+            link(when("main", SAMPLE, 48), value("a[2]", "6", "0")),
+            written_by=Place(SAMPLE, 46, "main"),
+        ),
+    ),
+    transitions=(replace(gap.transitions[0], line=46),),
+)
+
 created = replace(
     exit_code,
     chain=(
@@ -383,6 +403,7 @@ ALL = {
     "one_name_twice": one_name_twice,
     "null_pointer": null_pointer,
     "gap": gap,
+    "written": written,
     "created": created,
     "partial": partial,
     "partial_without_links": partial_without_links,
