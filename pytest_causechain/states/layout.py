@@ -30,6 +30,7 @@ VTABLE = "_vptr"
 REMEMBERED_SIZE = 4096
 # Enough of a union to recognise it by.
 MEMBERS_SHOWN = 3
+CHARACTERS_SHOWN = 8
 ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 # From the value of a pointer and the type it points to.
 Follow = Callable[[int, int], str]
@@ -528,6 +529,12 @@ def show_extended(data: bytes) -> str:
         context.prec = 20
         shown = f"{(+value).normalize():g}"
     return sign + shown
+
+
+def show_characters(data: bytes) -> str:
+    """The first elements of an array that is no text."""
+    shown = [f"'{chr(byte)}'" if chr(byte).isalnum() and byte < 127 else str(byte) for byte in data[:CHARACTERS_SHOWN]]
+    return "{" + ", ".join([*shown, "..."] if len(data) > len(shown) else shown) + "}"
 
 
 def show_text(data: bytes) -> str:

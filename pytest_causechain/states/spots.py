@@ -8,7 +8,16 @@ from typing import Literal
 
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import BYTE, FLOATS, POINTER_SIZE, Layouts, Leaf, extract_bits, show_text
+from pytest_causechain.states.layout import (
+    BYTE,
+    FLOATS,
+    POINTER_SIZE,
+    Layouts,
+    Leaf,
+    extract_bits,
+    show_characters,
+    show_text,
+)
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import drop_this, is_written_out, seen_from, write_part
@@ -293,7 +302,7 @@ class Spot:
         return *shown, "", new, old
 
     def _tell_text(self) -> tuple[str, str, str, str | None, str | None]:
-        """An array of characters is one value; when only what follows its end differs, that is said."""
+        """An array of characters is one value; when only what follows its end differs, it may be no text at all."""
         left, right = self.values
         if self.leaf.type == BYTE and not (is_plain(left) and is_plain(right)):
             return self._tell_bytes()
@@ -304,12 +313,8 @@ class Spot:
             old, new = (text if b"\0" in data else None for text, data in zip(shown, (left, right), strict=True))
             # One that is longer than the object in the failing run does not fit there.
             return *shown, "", new, old if len(left.partition(b"\0")[0]) < self.theirs.size else None
-        end = len(right.partition(b"\0")[0]) + 1
-        rest = left[end:], right[end:]
-        shown = show_text(rest[0]), show_text(rest[1])
-        if shown[0] == shown[1]:
-            shown = "0x" + rest[0].hex(), "0x" + rest[1].hex()
-        return *shown, " behind its end", None, None
+        first = next((at for at, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), len(right))
+        return show_characters(left[first:]), show_characters(right[first:]), f" from [{first}] on", None, None
 
     def _tell_bytes(self) -> tuple[str, str, str, str | None, str | None]:
         left, right = self.comparable_values

@@ -315,8 +315,7 @@ class TestValues:
         """
         assert sorted(open_runs(source, ["caf\u00e9"], ["t\ta\u007f", "x"]).told()) == sorted([
             ("array", '"caf\\303\\251"', '"t\\ta\\177"', "value"),
-            ("behind behind its end", "0x00000063000000000000000000000000000000",
-             "0x00000064000000000000000000000000000000", "value"),
+            ("behind from [8] on", "{'c', 0, 0, 0, 0, 0, 0, 0, ...}", "{'d', 0, 0, 0, 0, 0, 0, 0, ...}", "value"),
             ("bytes", '"\\001\\002\\003\\005"', '"\\001\\002\\003\\004"', "value"),
             ("grown", '"short"', '"much longer than the other one was"', "create"),
             ("shrunk", '"much longer than the other one was"', '"short"', "value"),
