@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replays import replay_all
+from replays import find_unled, replay_all
 from suites import (
     FIXTURES,
     SUITE_INI,
@@ -391,6 +391,11 @@ class TestArtefacts:
         assert {replay.script.name for replay in replays} >= {"1.gdb", "1-undo.gdb"}
         for replay in replays:
             assert replay.is_as_expected, f"{replay.script}: not {replay.expected!r} in\n{replay.shown}"
+
+    def test_each_link_leads_to_the_next_in_plain_gdb(self, session):
+        chain = read_chain(session.directory)
+        place = (session.directory / ".causechain" / read_index(session.directory)[0]["path"]).parent
+        assert list(find_unled(chain, place)) == []
 
     def test_section_fits_into_80_columns(self, session):
         section = read_section(session.output)

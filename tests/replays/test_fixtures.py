@@ -12,7 +12,7 @@ import pytest
 PLUGIN_TESTS = Path(__file__).parents[1] / "plugin"
 sys.path.insert(0, str(PLUGIN_TESTS))
 
-from replays import replay_all  # noqa: E402
+from replays import find_unled, replay_all  # noqa: E402
 from suites import FIXTURES, SUITE_INI, read_index, run_session  # noqa: E402
 
 DEFECTS = json.loads((FIXTURES / "defects.json").read_text())
@@ -29,3 +29,4 @@ def test_each_script_shows_what_it_should(name: str, tmp_path: Path) -> None:
         path = tmp_path / ".causechain" / entry["path"]
         for replay in replay_all(json.loads(path.read_text()), path.parent):
             assert replay.is_as_expected, f"{replay.script}: not {replay.expected!r} in\n{replay.shown}"
+        assert list(find_unled(json.loads(path.read_text()), path.parent)) == []
