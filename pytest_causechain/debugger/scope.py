@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from pytest_causechain.model.intervention import Like
 ELEMENTS, LEAVES, LIKES = 8, 400, 12
 # How far behind a pointer an element of its array is looked for.
 REACH = 1 << 16
+# From here on a name is that of the C++ library's own members, which nobody writes.
+LIBRARY_MEMBER = re.compile(r"(\.|->)_M_.*")
 POINTER_SIZE = 8
 RECORDS = ("struct", "union")
 
@@ -149,10 +152,10 @@ class Scope:
             ):
                 data = self.value(leaf.address, size)
                 if data is not None:
-                    yield Like(leaf.name, data)
+                    yield Like(LIBRARY_MEMBER.sub("", leaf.name), data)
         for array in self._arrays:
             if wanted == ("pointer", array.element) and array.length != REACH:
-                yield Like(array.name, array.address.to_bytes(POINTER_SIZE, "little"))
+                yield Like(LIBRARY_MEMBER.sub("", array.name), array.address.to_bytes(POINTER_SIZE, "little"))
 
     def _family(self, kind: int) -> tuple[object, ...]:
         """What may stand for one another."""

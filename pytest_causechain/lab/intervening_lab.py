@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest_causechain.debugger.program import Signature
-from pytest_causechain.debugger.scope import Scope
+from pytest_causechain.debugger.scope import LIBRARY_MEMBER, Scope
 from pytest_causechain.debugger.visit import VisitedFrame
 from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
@@ -188,7 +188,7 @@ class InterveningLab(PtraceLab):
         likes = scope.likes(was, kind, address)
         if kind is not None and self.program.types[kind]["kind"] == "pointer":
             likes = tuple(anchored(subject, like) for like in likes)
-        return Sighting(was, leaf.name if leaf is not None else None, kind, likes)
+        return Sighting(was, LIBRARY_MEMBER.sub("", leaf.name) if leaf is not None else None, kind, likes)
 
     def follow(self, side: Side, intervention: Intervention, spot: Spot) -> bytes | None:
         """The value at a spot behind an intervention; None where the run does not get."""

@@ -52,14 +52,14 @@ class Section:
 class Calls:
     """The calls of one run: their events, the tree, and where each function is called for the n-th time.
 
-    A run that begins inside of calls opens with these as events, which need no stops. `limit` is how many events are
-    recorded of it at a time."""
+    A run that begins inside of calls opens with these as events, which need no stops. `most` is how many events are
+    recorded of it at a time, if that is less than the lab can."""
 
-    def __init__(self, lab: Lab, side: Side, limit: int) -> None:
-        self._lab, self._side, self._limit = lab, side, limit
+    def __init__(self, lab: Lab, side: Side, most: int | None = None) -> None:
+        self._lab, self._side, self._most = lab, side, most
         self.opening = find_opening(lab, side) if lab.begins_inside else []
         addresses = [function.address for function in lab.program.functions]
-        trace = lab.trace(side, (), addresses, limit=limit)
+        trace = lab.trace(side, (), addresses, limit=self._limit)
         self.complete = trace.complete
         self.is_cut = len(trace) >= lab.recordable
         self.events = prepend(self.opening, trace.events)
@@ -68,6 +68,10 @@ class Calls:
             self._visits[address].append(number)
         self._looks: dict[object, int | None] = {}
         self.tree = build_tree(self.events, lab.program, (), self.count_callers)
+
+    @property
+    def _limit(self) -> int:
+        return self._lab.recordable if self._most is None else min(self._most, self._lab.recordable)
 
     def stop(self, event: int, after: int = -1) -> Stop:
         """The stop that reaches an event from another one (by default from the start)."""

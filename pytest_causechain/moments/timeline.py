@@ -53,9 +53,9 @@ class Timeline:
 
     def __init__(self, lab: Lab, is_endless: bool = False) -> None:
         self._lab = lab
-        self._passing = Calls(lab, "passing", lab.recordable)
+        self._passing = Calls(lab, "passing")
         enough = max(ENDLESS_LEAST, ENDLESS_FACTOR * len(self._passing.events))
-        self._failing = Calls(lab, "failing", min(enough, lab.recordable) if is_endless else lab.recordable)
+        self._failing = Calls(lab, "failing", enough if is_endless else None)
         # By the indices of the common calls at their ends.
         self._windows: dict[tuple[int, int], Window] = {}
         self._common = align_trees(self._passing.tree, self._failing.tree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from places import find_function, find_global, find_line, find_statement
+from places import find_function, find_global, find_line, find_statement, open_remote_lab
 
 from pytest_causechain.lab.intervening_lab import MOST_WRITES
 from pytest_causechain.model.moment import Stop
@@ -48,15 +48,10 @@ int main(void)
 """
 
 
-@pytest.fixture(scope="session", params=["fork", "rerun"])
-def kind(request):
-    """Of the laboratories that watch memory."""
-    return request.param
-
-
-@pytest.fixture
-def lab(build, make_lab):
-    with make_lab(build(WRITERS), stdin=b"abc") as lab:
+@pytest.fixture(params=["fork", "rerun"])
+def lab(build, request):
+    """Of the kinds that watch memory."""
+    with open_remote_lab(request.param, build(WRITERS), stdin=b"abc") as lab:
         yield lab
 
 
