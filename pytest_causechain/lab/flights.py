@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.process.maps import cpu_seconds
+from pytest_causechain.process.maps import cpu_seconds, is_waiting
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.tracee import End, Finish, wait_for_any
 
@@ -36,9 +36,10 @@ class Job:
     is_one_of_many: bool = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Flight:
-    """An experiment that is on its way; without `finish` the program was gone before it could be resumed."""
+    """An experiment that is on its way; without `finish` the program was gone before it could be resumed. For longer
+    than `cpu_seconds` it may neither compute nor wait for what does not come."""
 
     number: int
     job: Job
@@ -46,9 +47,14 @@ class Flight:
     deadline: float
     cpu_seconds: float
     finish: Finish | None
+    spent: float = -1.0
+    idle_since: float = 0.0
 
     def is_late(self) -> bool:
-        return cpu_seconds(self.subject.pid) > self.cpu_seconds or time.monotonic() >= self.deadline
+        now, spent = time.monotonic(), cpu_seconds(self.subject.pid)
+        if spent != self.spent or not is_waiting(self.subject.pid):
+            self.spent, self.idle_since = spent, now
+        return max(spent, now - self.idle_since) > self.cpu_seconds or now >= self.deadline
 
 
 def land_first(flights: Sequence[Flight]) -> tuple[Flight, End]:
