@@ -20,6 +20,7 @@ from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import TransitionSearch
@@ -172,7 +173,7 @@ class _Diagnosis:
         self.introduce(passing[0], failing[0], None)
         oracle = learn_oracle(passing[0], failing[0])
         self.introduce(passing[0], failing[0], oracle.rule)
-        failing += (lab.experiment("failing") for _ in range(REPETITIONS - 1))
+        failing += lab.experiments("failing", (), [NOTHING] * (REPETITIONS - 1))
         again: tuple[tuple[str, str, Outcome, list[Observation]], ...] = (
             (self.pair.passing_test, "passed", Outcome.PASS, passing),
             (self.pair.failing_test, "failed", Outcome.FAIL, failing),

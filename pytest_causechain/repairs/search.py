@@ -22,6 +22,7 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.judging import Ask, Judge, what_it_showed
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
@@ -138,7 +139,7 @@ class RepairSearch:
     def run(self) -> None:
         self._progress("looking at what the tests execute")
         self._cover_others()
-        failing, *again = [self._lab.experiment("failing") for _ in range(REPETITIONS)]
+        failing, *again = self._lab.experiments("failing", (), [NOTHING] * REPETITIONS)
         if failing.ending != "timeout" and any(what_it_showed(run) != what_it_showed(failing) for run in again):
             raise Refusal("the failing run shows something else each time: make it independent of time and chance.")
         self._judge = Judge(failing, self._ask)
