@@ -224,8 +224,13 @@ def _apply(cause: Cause, old: str, new: str, statement: str | None) -> Iterator[
         return
     yield from _comment(told)
     yield _echo(told)
+    place, _, value = statement.strip().removesuffix(";").partition(" = ")
+    if "::" in value and cause.frame:
+        # What belongs to a call further inside is found from there only.
+        yield from ("frame 0", f"set $causechain = {value}")
+        value = "$causechain"
     yield f"frame {cause.frame or 0}"
-    yield f"set variable {statement.strip().removesuffix(';')}"
+    yield f"set variable {place} = {value}"
 
 
 def _is_statement(assignment: str) -> bool:
