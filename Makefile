@@ -2,6 +2,8 @@
 # make test    all tests
 # make check   linter, formatter, type checker
 # make bench   benchmarks
+# make screenshots   the pages in chromium, looked over and pictured in build/screenshots
+# make replays       every gdb script of every program in fixtures_c
 # make clean   remove all that the others leave behind, except the virtual environment
 #
 # Each sets up what is missing first: the virtual environment, and gdb and a C compiler through apt-get where
@@ -18,7 +20,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .ONESHELL:
 .DEFAULT_GOAL := test
-.PHONY: demo test check bench clean setup tools
+.PHONY: demo test check bench screenshots replays clean setup tools
 
 # Failing tests (status 1) are what the demo is about; any other status is an error of pytest itself.
 demo: setup
@@ -35,8 +37,16 @@ check: setup
 bench: setup
 	$(RUN) pytest tests/benchmarks -s
 
+screenshots: BROWSER := chromium
+screenshots: setup
+	$(RUN) pytest tests/screenshots
+	@echo "Look at build/screenshots/*.png."
+
+replays: setup
+	$(RUN) pytest tests/replays -n 2
+
 clean:
-	rm -rf .causechain .hypothesis .mypy_cache .pytest_cache .ruff_cache dist fixtures_c/*/build
+	rm -rf build .causechain .hypothesis .mypy_cache .pytest_cache .ruff_cache dist fixtures_c/*/build
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 setup: $(INSTALLED)
@@ -63,6 +73,7 @@ tools:
 	gdb -nx -q -batch -ex 'python pass' >/dev/null 2>&1 || missing="$$missing gdb"
 	echo '#include <stdio.h>' | cc -E -x c - >/dev/null 2>&1 || missing="$$missing gcc libc6-dev"
 	echo '#include <string>' | c++ -E -x c++ - >/dev/null 2>&1 || missing="$$missing g++"
+	[ -z "$(BROWSER)" ] || command -v $(BROWSER) >/dev/null || missing="$$missing $(BROWSER) fonts-dejavu-core"
 	[ -n "$$missing" ] || exit 0
 	install="apt-get install -y --no-install-recommends$$missing"
 	if [ "$$(id -u)" = 0 ]; then

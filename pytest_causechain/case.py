@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import TracebackType
+from typing import Self
 
 from pytest_causechain import diagnosis
 from pytest_causechain.diagnosis import Interrupted, Pair
@@ -57,6 +59,9 @@ class Case:
     # Already spent on its repairs, for the sake of another failing test.
     seconds: float = 0.0
     _findings: Findings | None = None
+    # Sessions in which the tests are asked, by the program they start: kept, since each takes a second to begin.
+    _replays: dict[Program, Replay] = field(default_factory=dict)
+    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def test(self) -> str:
@@ -72,17 +77,36 @@ class Case:
         begin = time.monotonic()
         chains: list[Chain] = []
         try:
-            self._collect(chains, deadline)
+            with self:
+                self._collect(chains, deadline)
         except KeyboardInterrupt as interrupt:
             chains += [interrupt.chain] if isinstance(interrupt, Interrupted) else []
             raise Interrupted(self._join(chains, time.monotonic() - begin, "interrupted.")) from None
         return self._join(chains, time.monotonic() - begin)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._replays.clear()
+        self._open.close()
+
+    def _replay(self, program: Program) -> Replay:
+        """How long it may take to answer, each question says."""
+        if program not in self._replays:
+            tests = [self.test, *(near.recording.test for near in self.neighbours[:NEIGHBOURS_TRIED])]
+            replay = self.open_replay(tests, program, self.settings.timeout_seconds)
+            self._replays[program] = self._open.enter_context(replay)
+        return self._replays[program]
+
     def _collect(self, chains: list[Chain], deadline: float) -> None:
         self.find_repairs(deadline)
         now = time.monotonic()
         for other in self.also_failing[:VOTERS]:
-            other.find_repairs(time.monotonic() + other.settings.timeout_seconds)
+            with other:
+                other.find_repairs(time.monotonic() + other.settings.timeout_seconds)
         # The others have time of their own.
         deadline += time.monotonic() - now
         now = time.monotonic()
@@ -103,12 +127,11 @@ class Case:
             passing = [neighbour.run.command for neighbour in self.neighbours]
             failing = [other.command for other in self.also_failing]
             try:
-                with self.open_replay((self.test,), self.command.program, deadline - begin) as replay:
-                    hearing = Hearing(replay, end)
-                    hearing.check_failure(self.test)
-                    ask = partial(hearing.ask, self.test)
-                    known = (self._findings, self.settings.libraries, self.settings.cache)
-                    find_repairs(self.command, passing, failing, ask, end, self.progress, *known)
+                hearing = Hearing(self._replay(self.command.program), end)
+                hearing.check_failure(self.test)
+                ask = partial(hearing.ask, self.test)
+                known = (self._findings, self.settings.libraries, self.settings.cache)
+                find_repairs(self.command, passing, failing, ask, end, self.progress, *known)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
             self.seconds = time.monotonic() - begin
@@ -125,20 +148,19 @@ class Case:
         left = deadline - time.monotonic()
         why = f"the same run {describe_repair(attempt.repair)}"
         pair = Pair(self.command, self.command, self.test, self.test, 0.0, why, attempt.alteration, attempt.repair)
-        with self.open_replay((self.test,), self.command.program, left) as replay:
-            hearing = Hearing(replay, deadline)
-            settings = replace(self.settings, timeout_seconds=left)
-            learn = partial(learn_exact, partial(hearing.ask, self.test))
-            return diagnosis.diagnose_pair(pair, learn, settings, self.progress)
+        hearing = Hearing(self._replay(self.command.program), deadline)
+        settings = replace(self.settings, timeout_seconds=left)
+        learn = partial(learn_exact, partial(hearing.ask, self.test))
+        return diagnosis.diagnose_pair(pair, learn, settings, self.progress)
 
     def _diagnose_neighbour(self, neighbour: Neighbour, deadline: float) -> Chain:
         left = deadline - time.monotonic()
         test = neighbour.recording.test
         pair = Pair(neighbour.run.command, self.command, test, self.test, neighbour.distance, neighbour.why)
-        with self.open_replay((self.test, test), neighbour.run.command.program, left) as replay:
-            hearing = NeighbourHearing(replay, deadline, test, self.test, test in self.recalled)
-            settings = replace(self.settings, timeout_seconds=left)
-            return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress)
+        replay = self._replay(neighbour.run.command.program)
+        hearing = NeighbourHearing(replay, deadline, test, self.test, test in self.recalled)
+        settings = replace(self.settings, timeout_seconds=left)
+        return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress)
 
     def _join(self, chains: Sequence[Chain], seconds: float, reason: str | None = None) -> Chain:
         """The twin's chain first where there is one, with all repairs and suspects."""

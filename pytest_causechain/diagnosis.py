@@ -8,16 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from pytest_causechain.causes.explanation import Explanation, describe_failure, describe_outcome, told_links
+from pytest_causechain.causes.approach import approach
+from pytest_causechain.causes.endings import describe_failure, describe_outcome
+from pytest_causechain.causes.explanation import Explanation, told_links, told_transitions
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Repair, Rule, Seconds, Statistics
+from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Place, Refused, Repair, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import TransitionSearch
@@ -25,8 +28,9 @@ from pytest_causechain.settings import Settings
 
 # The original runs are repeated this often before anything is concluded from them.
 REPETITIONS = 3
-# An altered run may take longer than the original ones, but not without end.
-PATIENCE, LEAST_SECONDS = 10, 2.0
+# Rules that tell for any input whether a run is right. Where the output is wrong, a run with an input that no test has
+# may print something else that is wrong, too.
+TELLING = ("crash", "hang", "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Pair:
     why: str | None = None
     alteration: Intervention | Patch | None = None
     repair: Repair | None = None
+    # Whether no test made the passing run: its command is one between those of the two tests.
+    is_made: bool = False
 
     @property
     def peer(self) -> Peer:
@@ -106,37 +112,68 @@ class _Diagnosis:
         self.inquiry: Inquiry | None = None
         self.search: TransitionSearch[Moment, Isolated] | None = None
         self.unshown: set[Moment] = set()
+        self.writers: dict[Moment, Place] = {}
 
     def run(self) -> None:
+        with self.open_lab() as lab:
+            oracle = self.repeat_runs(lab, self.learn_oracle)
+            nearer = self.approach(lab, oracle)
+            if nearer is None:
+                self.find_causes(lab, oracle)
+        if nearer is not None:
+            self.pair = nearer
+            with self.open_lab() as lab:
+                self.find_causes(lab, self.repeat_runs(lab, lambda _passing, _failing: oracle))
+
+    def open_lab(self) -> RemoteLab:
         self.progress("preparing the laboratory")
         pair, libraries, cache = self.pair, self.settings.libraries, self.settings.cache
-        with RemoteLab(
-            pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration
-        ) as lab:
-            self.lab = lab
-            oracle = self.repeat_runs(lab)
-            self.progress("tracing both runs")
-            begin = time.monotonic()
-            self.timeline = Timeline(lab)
-            self.trace_seconds += time.monotonic() - begin
-            stdin: dict[Side, bytes] = {"passing": self.pair.passing.stdin, "failing": self.pair.failing.stdin}
-            self.inquiry = Inquiry(lab, self.timeline, oracle, stdin, self.progress)
-            self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
-            self.search.add(self.timeline.calls())
-            self.find_transitions(self.inquiry, self.search)
-            self.refine(self.timeline, self.search)
-            self.find_transitions(self.inquiry, self.search)
-            self.verify_links(self.inquiry, self.search)
+        self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration)
+        return self.lab
 
-    def repeat_runs(self, lab: RemoteLab) -> Oracle:
+    def approach(self, lab: RemoteLab, oracle: Oracle) -> Pair | None:
+        """A pair whose passing run is nearer to the failing one. A twin has the same input already, and gdb would
+        take too long."""
+        if self.pair.alteration is not None or lab.name == "gdb" or oracle.rule.kind not in TELLING:
+            return None
+        self.progress("looking for a nearer passing run")
+        usual = lab.experiment("passing").code
+
+        def judge(observation: Observation) -> Outcome:
+            outcome = oracle.judge(observation)
+            # It may have been stopped by a complaint about its input.
+            is_odd = outcome is Outcome.PASS and (observation.ending, observation.code) != ("exit", usual)
+            return Outcome.UNRESOLVED if is_odd else outcome
+
+        nearer = approach(self.pair.passing, self.pair.failing, lab.observe, judge)
+        if nearer is None or any(judge(lab.observe(nearer.command)) is not Outcome.PASS for _ in range(REPETITIONS)):
+            return None
+        why = f"its input made nearer to the failing run's: {nearer.edits} {'edit' if nearer.edits == 1 else 'edits'}"
+        return replace(self.pair, passing=nearer.command, why=why, is_made=True)
+
+    def find_causes(self, lab: RemoteLab, oracle: Oracle) -> None:
+        self.progress("tracing both runs")
+        begin = time.monotonic()
+        self.timeline = Timeline(lab, oracle.rule.kind == "hang")
+        self.trace_seconds += time.monotonic() - begin
+        self.inquiry = Inquiry(lab, self.timeline, oracle, self.progress)
+        self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
+        self.search.add(self.timeline.calls())
+        self.find_transitions(self.inquiry, self.search)
+        self.refine(self.timeline, self.search)
+        self.find_transitions(self.inquiry, self.search)
+        self.verify_links(self.inquiry, self.search)
+        self.find_writers(lab, self.inquiry, self.search)
+
+    def repeat_runs(self, lab: RemoteLab, learn_oracle: LearnOracle) -> Oracle:
         """Both runs again, several times: the oracle must tell them apart each time."""
         self.progress("repeating both runs")
         passing = self.repeat_passing(lab)
         failing = [lab.experiment("failing")]
         self.introduce(passing[0], failing[0], None)
-        oracle = self.learn_oracle(passing[0], failing[0])
+        oracle = learn_oracle(passing[0], failing[0])
         self.introduce(passing[0], failing[0], oracle.rule)
-        failing += (lab.experiment("failing") for _ in range(REPETITIONS - 1))
+        failing += lab.experiments("failing", (), [NOTHING] * (REPETITIONS - 1))
         again: tuple[tuple[str, str, Outcome, list[Observation]], ...] = (
             (self.pair.passing_test, "passed", Outcome.PASS, passing),
             (self.pair.failing_test, "failed", Outcome.FAIL, failing),
@@ -157,7 +194,7 @@ class _Diagnosis:
             begin = time.monotonic()
             runs.append(lab.experiment("passing"))
             seconds.append(time.monotonic() - begin)
-        lab.run_seconds = max(LEAST_SECONDS, PATIENCE * statistics.median(seconds))
+        lab.allow(statistics.median(seconds))
         return runs
 
     def introduce(self, passing: Observation, failing: Observation, rule: Rule | None) -> None:
@@ -180,6 +217,8 @@ class _Diagnosis:
             outcome=describe_outcome(observation, rule),
             distance=self.pair.distance if chosen else None,
             why=self.pair.why if chosen else None,
+            is_made=chosen and self.pair.is_made,
+            environment=command.environment,
         )
 
     def find_transitions(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
@@ -195,6 +234,18 @@ class _Diagnosis:
         for earlier, later in pairwise(links):
             if inquiry.leads_to(earlier, later):
                 self.unshown.discard(later[0])
+
+    def find_writers(self, lab: RemoteLab, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
+        """What the failing run did to the variables of each link since the one before."""
+        if lab.name == "gdb":
+            return
+        pairs = [(earlier, later) for (earlier, _), (later, _) in pairwise(told_links(search))]
+        for earlier, later in [*pairs, *((t.before, t.after) for t in told_transitions(search))]:
+            writing = inquiry.written(earlier, (later, search.known[later]))
+            if later not in self.writers and writing is not None:
+                self.progress(f"looking for what wrote at {later.position.function}()")
+                if (place := lab.find_writer("failing", *writing)) is not None:
+                    self.writers[later] = place
 
     def refine(self, timeline: Timeline, search: TransitionSearch[Moment, Isolated]) -> None:
         """Finer moments where the cause moves, until there are none.
@@ -227,7 +278,9 @@ class _Diagnosis:
         known = replace(self.known, reason=reason, statistics=self.statistics())
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
-        explanation = Explanation(self.lab.program, self.timeline, self.search, self.unshown, self.inquiry.was_so)
+        explanation = Explanation(
+            self.lab.program, self.timeline, self.search, self.unshown, self.inquiry, self.writers
+        )
         links = explanation.links()
         if not links:
             return replace(known, reason=reason or self.nothing_transferable(self.search, self.inquiry.most_deltas))
@@ -249,8 +302,9 @@ class _Diagnosis:
             return "the two runs have no call of a function in common; add a passing test nearer to the failing one."
         if not deltas:
             return (
-                f"the variables of the two runs are equal at all {len(search.refused)} moments tried, so the runs "
-                "differ in what is not in their memory (files, directory, environment): give both tests the same."
+                f"the variables of the two runs are equal at all {len(search.refused)} moments tried, and so are their "
+                "open files, directory and environment; the runs differ in something else (other processes, files "
+                "opened later, time): give both tests the same."
             )
         return (
             f"at none of {len(search.refused)} moments did the differences between the two runs, written into the "
@@ -266,14 +320,23 @@ class _Diagnosis:
         )
         if self.inquiry is None or self.search is None or self.timeline is None:
             return Statistics(seconds=seconds, lab=self.lab.name if self.lab else "")
-        transferable, refused = len(self.search.known), len(self.search.refused)
+        known, refused, late = len(self.search.known), len(self.search.refused), len(self.inquiry.shown)
+        moments = Moments(self.timeline.matched, known + refused, known + late, late, self.refused(self.inquiry))
         return Statistics(
             experiments=self.inquiry.tally,
-            moments=Moments(self.timeline.matched, transferable + refused, transferable),
+            moments=moments,
             vertices=self.inquiry.vertices,
             deltas=self.inquiry.most_deltas,
+            unreadable=self.inquiry.unreadable,
             seconds=seconds,
             lab=self.lab.name if self.lab else "",
+        )
+
+    def refused(self, inquiry: Inquiry) -> tuple[Refused, ...]:
+        """In time order."""
+        return tuple(
+            Refused(moment.position.function, moment.position.file, moment.position.line, moment.visit, reason)
+            for moment, reason in sorted(inquiry.refused.items(), key=lambda item: item[0].time)
         )
 
 

@@ -1,4 +1,5 @@
-"""pytest's hooks and options. Without --cause-chain nothing of ours but this and settings.py is loaded."""
+"""pytest's hooks and options. Without --cause-chain nothing of ours but this, hookspecs.py and
+settings.py is loaded."""
 
 from __future__ import annotations
 
@@ -22,6 +23,12 @@ MARKER = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_causechain import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,6 +72,10 @@ class Recording:
             if recording.runs or recording.refusals:
                 record = {"recording": encode(recording), "marker": read_marker(item)}
                 setattr(report, ATTRIBUTE, json.dumps(record))
+                if outcome == "failed":
+                    from pytest_causechain.publishing import promise_attachment
+
+                    promise_attachment(item.config, item.nodeid)
         return report
 
 

@@ -19,6 +19,7 @@ from pytest_causechain.model.codec import decode
 from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.publishing import Publisher
 from pytest_causechain.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from pytest_causechain.case import Case
     from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
-
-TITLE = "cause-effect chain"
-# Of `--tb`: with these pytest prints no section under a failure.
-BARE_STYLES = ("no", "line")
 
 
 @dataclass(slots=True)
@@ -52,10 +49,10 @@ class SessionDiagnosis:
         # Tests of earlier sessions only: whether they still pass has not been seen.
         self._recalled: set[str] = set()
         self._cases: dict[str, Case] = {}
-        self._chains: list[Chain] = []
-        self._texts: list[tuple[str, str]] = []
-        self._notes: list[str] = []
+        self._publisher = Publisher(config, settings)
+        self._notes = self._publisher.notes
         self._current = ""
+        self._announced = False
 
     def pytest_report_header(self) -> str:
         limit = f"{self._settings.most_tests} failing tests, {self._settings.timeout_seconds:g} s each"
@@ -67,12 +64,15 @@ class SessionDiagnosis:
             self._failures[report.nodeid] = Failure(report)
         record = getattr(report, ATTRIBUTE, None)
         if record is not None:
+            # On its way from where the test ran; nobody else needs to see it.
+            delattr(report, ATTRIBUTE)
             plain = json.loads(record)
             recording: Recording = decode(Recording, plain["recording"])
             self._recordings[report.nodeid] = recording
             if report.nodeid in self._failures:
                 failure = self._failures[report.nodeid]
                 failure.recording, failure.marker = recording, plain["marker"]
+                self._publisher.expect(report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -90,15 +90,12 @@ class SessionDiagnosis:
         return result
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
-        for test, text in self._texts:
-            terminalreporter.section(f"{TITLE}: {test}", "-")
-            terminalreporter.write_line(text)
-        for note in dict.fromkeys(self._notes):
-            terminalreporter.write_line(f"cause-chain: {note}")
+        self._publisher.summarise(terminalreporter)
 
     def _diagnose_all(self) -> None:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
+            self._publisher.write_results()
             self._recall()
             native = [f for f in self._failures.values() if f.recording is not None and not skipped(f)]
             for failure in native[: self._settings.most_tests]:
@@ -113,7 +110,7 @@ class SessionDiagnosis:
             self._notes.append(f"gave up after an internal error, please report it: {error!r}")
         finally:
             self._progress(None)
-        self._keep()
+        self._publisher.finish()
 
     def _recall(self) -> None:
         """Passing tests of earlier sessions are candidates too, those of this one first."""
@@ -138,16 +135,6 @@ class SessionDiagnosis:
         except OSError:
             return None  # pytest itself warns of a cache directory that cannot be written
 
-    def _keep(self) -> None:
-        if not self._chains:
-            return
-        from pytest_causechain.report.artefacts import write_index
-
-        try:
-            write_index(self._chains, self._settings.directory)
-        except Refusal as refusal:
-            self._notes.append(str(refusal))
-
     def _diagnose(self, failure: Failure) -> None:
         from pytest_causechain.diagnosis import Interrupted
 
@@ -161,8 +148,7 @@ class SessionDiagnosis:
             chain, interrupted = interruption.chain, True
         except Exception as error:
             chain = Chain(failure.report.nodeid, "none", f"an internal error came up ({error!r}): please report it.")
-        self._chains.append(chain)
-        self._publish(failure, chain)
+        self._publisher.publish(failure.report, chain)
         if interrupted:
             raise KeyboardInterrupt
 
@@ -226,22 +212,6 @@ class SessionDiagnosis:
             inifile=self._config.inipath,
         )
 
-    def _publish(self, failure: Failure, chain: Chain) -> None:
-        from pytest_causechain.report.artefacts import write_artefacts
-        from pytest_causechain.report.text import render_text
-
-        artefacts: Path | None = None
-        try:
-            artefacts = write_artefacts(chain, self._settings.directory)
-        except Refusal as refusal:
-            self._notes.append(str(refusal))
-        text = render_text(chain, root=self._config.invocation_params.dir, artefacts=artefacts)
-        longrepr: Any = failure.report.longrepr
-        if self._config.getoption("tbstyle", "auto") in BARE_STYLES or not hasattr(longrepr, "addsection"):
-            self._texts.append((failure.report.nodeid, text))
-        else:
-            longrepr.addsection(TITLE, text, "-")
-
     # The terminal
 
     def _reporter(self) -> TerminalReporter | None:
@@ -253,10 +223,11 @@ class SessionDiagnosis:
         reporter = self._reporter()
         if reporter is None or (reporter.verbosity < 0 and not reporter.isatty):
             return
-        if not self._chains and reporter._tw.width_of_current_line:
+        if not self._announced and reporter._tw.width_of_current_line:
             # The tests' results stay; ensure_newline knows nothing of those that pytest-xdist or -q lets it write.
             reporter.currentfspath = None
             reporter.line("")
+        self._announced = True
         if not reporter.isatty:
             reporter.write_line(f"cause-chain: {test}")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Settings:
     """`timeout_seconds` is for each failing test, `most_tests` how many of them are diagnosed. `libraries` are
     patterns for shared libraries that count as the program's own code; `cache` is a directory for what should be known
-    again in later sessions."""
+    again in later sessions; `sarif` and `gitlab` are files for reports of these kinds."""
 
     timeout_seconds: float = 60.0
     most_tests: int = 10
@@ -23,6 +23,8 @@ class Settings:
     neighbour: str | None = None
     libraries: tuple[str, ...] = ()
     cache: Path | None = None
+    sarif: Path | None = None
+    gitlab: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ OPTIONS = (
     ),
     _Option("max", int, "N", f"failing tests to diagnose (default {DEFAULTS.most_tests})"),
     _Option("dir", str, "DIR", f"directory for chains and gdb scripts (default {DEFAULTS.directory} in rootdir)"),
+    _Option("sarif", str, "FILE", "write the chains as SARIF 2.1.0, as code scanning reads it"),
+    _Option("gitlab", str, "FILE", "write the chains as a code quality report of GitLab"),
     _Option("neighbour", str, "NODEID", "the passing test to compare with (default: the nearest one)"),
 )
 
@@ -89,6 +93,8 @@ def read_settings(config: pytest.Config) -> Settings:
         directory=config.rootpath / (values["dir"] or DEFAULTS.directory),
         neighbour=values["neighbour"],
         libraries=_read_libraries(config),
+        sarif=config.rootpath / values["sarif"] if values["sarif"] else None,
+        gitlab=config.rootpath / values["gitlab"] if values["gitlab"] else None,
     )
 
 

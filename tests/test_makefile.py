@@ -122,6 +122,12 @@ class TestTools:
         assert machine.make("tools").returncode == 0
         assert [call.split()[0] for call in machine.calls("apt-get")] == ["install", "update", "install"]
 
+    def test_browser_is_installed_for_screenshots_only(self, machine):
+        assert machine.make("setup").returncode == 0
+        assert machine.calls("apt-get") == []
+        assert machine.make("screenshots").returncode == 0
+        assert machine.calls("apt-get") == ["install -y --no-install-recommends chromium fonts-dejavu-core -qq"]
+
     def test_sudo_without_password(self, machine):
         machine.remove_command("gdb")
         machine.add_command("id", "echo 1000")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from pytest_causechain.causes.inquiry import Isolated
+from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
-from pytest_causechain.model.chain import Breakpoint, Cause, Failure, Link, Place, Rule, Suspect, Transition, When
-from pytest_causechain.model.moment import Moment, Stop
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.chain import Cause, Link, Place, Suspect, Transition, When
+from pytest_causechain.model.moment import Moment
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import Transition as Step
 from pytest_causechain.search.cts import TransitionSearch
-
-# As much of an output as fits on a line of the report.
-OUTPUT_SHOWN = 200
 
 
 class Explanation:
@@ -27,12 +22,14 @@ class Explanation:
         timeline: Timeline,
         search: TransitionSearch[Moment, Isolated],
         unshown: Collection[Moment],
-        was_so: Callable[[Moment, Isolated], bool],
+        inquiry: Inquiry,
+        writers: Mapping[Moment, Place],
     ) -> None:
-        """`unshown` are the links of which it was not shown that the one before leads to them; `was_so` tells
-        whether the variables of a cause differed in the same way at an earlier moment already."""
+        """`unshown` are the links of which it was not shown that the one before leads to them; `writers` tell where
+        the failing run wrote to what is the cause at a moment."""
         self._program, self._timeline, self._search = program, timeline, search
-        self._unshown, self._was_so = unshown, was_so
+        self._was_so, self._illustrate = inquiry.was_so, inquiry.illustrate
+        self._unshown, self._writers = unshown, writers
         self._transitions = told_transitions(search)
         self._before = {t.after: t.before for t in self._transitions}
 
@@ -44,6 +41,7 @@ class Explanation:
         made_by = None
         if before is not None and not self._was_so(before, cause):
             made_by = self._only_statement(before, moment)
+        picture, trials = self._illustrate(moment, cause)
         return Link(
             moment=self._when(moment),
             causes=make_causes(cause),
@@ -51,7 +49,10 @@ class Explanation:
             experiments=cause.tally,
             confirmed=cause.confirmed,
             made_by=made_by,
+            written_by=self._writers.get(moment),
             follows=moment not in self._unshown,
+            picture=picture,
+            trials=trials,
         )
 
     def _when(self, moment: Moment) -> When:
@@ -65,14 +66,9 @@ class Explanation:
             backtrace=moment.backtrace,
             is_entry=moment.is_entry,
             calls=self._timeline.called_at(moment),
-            stops=tuple(self._breakpoint(stop) for stop in moment.passing),
+            stops=tuple(map(self._program.breakpoint, moment.passing)),
+            failing_stops=tuple(map(self._program.breakpoint, moment.failing)),
         )
-
-    def _breakpoint(self, stop: Stop) -> Breakpoint:
-        function = self._program.function_at(stop.address)
-        assert function is not None  # stops are made at the program's own statements
-        offset, library = stop.address - function.address, self._program.library_of(stop.address)
-        return Breakpoint(function.name, function.file, offset, stop.visit, library)
 
     def _only_statement(self, before: Moment, after: Moment) -> Place | None:
         """The one statement that both runs completed between two moments, and nothing else: the one executed,
@@ -101,13 +97,14 @@ class Explanation:
     def _transition(self, before: Moment, after: Moment) -> Transition:
         here = self._only_statement(before, after)
         start, end = before.position, after.position
+        place = here or self._writers.get(after) or Place(end.file, end.line, end.function)
         known = self._search.known
         return Transition(
             from_=tuple(delta.name for delta in known[before].deltas),
             to=tuple(delta.name for delta in known[after].deltas),
-            file=here.file if here else end.file,
-            line=here.line if here else end.line,
-            function=(here.function if here else None) or end.function,
+            file=place.file,
+            line=place.line,
+            function=place.function or end.function,
             earliest=here or Place(start.file, start.line, start.function),
             only_in_failing=self._only_in_failing(before, after),
         )
@@ -195,25 +192,6 @@ def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
 
 
 def make_causes(cause: Isolated) -> tuple[Cause, ...]:
-    return tuple(Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment) for d in cause.deltas)
-
-
-def describe_failure(observation: Observation, rule: Rule | None) -> Failure:
-    return Failure(observation.ending, f"the program {describe_outcome(observation, rule)}", observation.backtrace)
-
-
-def describe_outcome(observation: Observation, rule: Rule | None) -> str:
-    """How a run ended: `printed "0 11"`, `exited with status 3`, `was killed by SIGSEGV in next()`."""
-    if observation.ending == "timeout":
-        return "did not end in time"
-    if observation.ending == "signal":
-        try:
-            name = signal.Signals(observation.code).name
-        except ValueError:
-            name = f"signal {observation.code}"
-        own = next((f.function for f in observation.backtrace if f.file is not None), None)
-        return f"was killed by {name}" + (f" in {own}()" if own else "")
-    text = observation.stdout.decode("utf-8", "surrogateescape").strip()
-    if not text or (rule is not None and rule.kind == "exit"):
-        return f"exited with status {observation.code}"
-    return f'printed "{text[:OUTPUT_SHOWN]}"'
+    return tuple(
+        Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment, d.undo) for d in cause.deltas
+    )

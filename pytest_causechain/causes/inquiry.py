@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from pytest_causechain.causes.endings import describe_outcome
+from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
-from pytest_causechain.model.chain import Place, Tally
-from pytest_causechain.model.moment import Moment
+from pytest_causechain.model.chain import Picture, Place, Tally, Trial
+from pytest_causechain.model.moment import Moment, Stop
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.model.verdict import Oracle
@@ -50,6 +52,15 @@ class Isolated:
         return tuple(delta.value_key or delta.failing for delta in self.deltas)
 
 
+class Writing(NamedTuple):
+    """Bytes that a run may write to on its way from stops to others."""
+
+    stops: tuple[Stop, ...]
+    then: tuple[Stop, ...]
+    address: int
+    size: int
+
+
 class Comparable:
     """One moment at which both states have been captured, and the experiments made there.
 
@@ -66,8 +77,11 @@ class Comparable:
         self.moment = moment
         self.comparison = comparison
         self.deltas = comparison.deltas
-        self.units = group_deltas(range(len(self.deltas)), lambda number: self.deltas[number].group)
         self.everything: Configuration = frozenset(range(len(self.deltas)))
+        # Output is an effect, and no cause of the failure.
+        causes = [number for number, delta in enumerate(self.deltas) if delta.kind != "output"]
+        self.units = group_deltas(causes, lambda number: self.deltas[number].group)
+        self.unwritten: Configuration = frozenset(causes)
         self.outcomes = Outcomes[Configuration](
             lambda configurations: experiments([self.transfer(c) for c in configurations]), judge, width
         )
@@ -82,18 +96,20 @@ class Comparable:
 class Inquiry:
     """Implements what `search.cts` asks of a laboratory."""
 
-    def __init__(
-        self, lab: Lab, timeline: Timeline, oracle: Oracle, stdin: dict[Side, bytes], progress: Callable[[str], None]
-    ) -> None:
-        self._lab, self._timeline, self._oracle, self._stdin = lab, timeline, oracle, stdin
-        self._progress = progress
+    def __init__(self, lab: Lab, timeline: Timeline, oracle: Oracle, progress: Callable[[str], None]) -> None:
+        self._lab, self._timeline, self._oracle, self._progress = lab, timeline, oracle, progress
         self._comparable: dict[Moment, Comparable] = {}
         self._layouts = Layouts(lab.program.types)
         self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
         self.capture_seconds = 0.0
         self.experiment_seconds = 0.0
+        # Why the states at a moment could not be transferred.
+        self.refused: dict[Moment, str] = {}
+        # Where they could, but the failure shows in what was written before.
+        self.shown: set[Moment] = set()
         self.vertices = 0
+        self.unreadable = 0
         self.most_deltas = 0
 
     @property
@@ -137,7 +153,7 @@ class Inquiry:
             return None
         before = comparable.outcomes.tally
         outcomes = Outcomes[Configuration](lambda tried: [self._lead(comparable, c, later) for c in tried])
-        if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.everything) is not Outcome.FAIL:
+        if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.unwritten) is not Outcome.FAIL:
             return None
         isolation = isolate(comparable.units, outcomes)
         if comparable.outcomes(isolation.cause) is not Outcome.FAIL:
@@ -160,12 +176,28 @@ class Inquiry:
         there = {(delta.key, delta.passing, delta.failing) for delta in self._comparable[moment].deltas}
         return all((delta.key, delta.passing, delta.failing) in there for delta in cause.deltas)
 
+    def written(self, earlier: Moment, later: tuple[Moment, Isolated]) -> Writing | None:
+        """Where in the failing run's memory the later cause lies, and how the run gets there from an earlier moment;
+        None where that is not known, or the cause lies elsewhere."""
+        moment, cause = later
+        slot = next((delta.slots[0] for delta in cause.deltas if delta.slots), None)
+        route = self._timeline.route(earlier, moment)
+        if slot is None or route is None or self.was_so(earlier, cause):
+            return None
+        return Writing(earlier.failing, route, slot.failing.address + slot.offset, slot.size)
+
+    def illustrate(self, moment: Moment, cause: Isolated) -> tuple[Picture | None, tuple[Trial, ...]]:
+        """What a reader may want to see of a cause: both states around it, and the experiments made there."""
+        comparable = self._comparable[moment]
+        picture = draw_picture(comparable.comparison, cause.deltas)
+        return picture, list_trials(comparable.deltas, comparable.outcomes.all_known())
+
     def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
         """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values.
 
         What the run reads later from its input is not looked at: an input cause is there from the start."""
         moment, cause = later
-        if all(delta.slot is None for delta in cause.deltas):
+        if all(delta.kind == "input" for delta in cause.deltas):
             return Outcome.FAIL if configuration else Outcome.PASS
         route = self._timeline.route(comparable.moment, moment)
         if route is None:
@@ -178,12 +210,29 @@ class Inquiry:
         return Outcome.FAIL if appears else Outcome.PASS
 
     def _check(self, comparable: Comparable) -> bool:
-        """The self-check: no delta must PASS, all must FAIL."""
-        return (
-            bool(comparable.deltas)
-            and comparable.outcomes(NOTHING) is Outcome.PASS
-            and comparable.outcomes(comparable.everything) is Outcome.FAIL
-        )
+        """The self-check: no delta must PASS, all must FAIL; and what was written by then must not be needed for that,
+        else the failure has begun to show already."""
+        reason = "no variable differs" if not comparable.deltas else None
+        reason = reason or self._unlike(comparable, NOTHING, Outcome.PASS, "without any difference")
+        reason = reason or self._unlike(comparable, comparable.everything, Outcome.FAIL, "with all differences")
+        if reason is not None and (obstacle := comparable.comparison.greater.obstacle) is not None:
+            reason = f"{reason}; {obstacle}"
+        if reason is not None:
+            self.refused[comparable.moment] = reason
+            return False
+        if comparable.outcomes(comparable.unwritten) is Outcome.FAIL:
+            return True
+        self.shown.add(comparable.moment)
+        return False
+
+    def _unlike(self, comparable: Comparable, tried: Configuration, expected: Outcome, how: str) -> str | None:
+        """What a configuration brought about in the place of the outcome expected of it."""
+        outcome = comparable.outcomes(tried)
+        if outcome is expected:
+            return None
+        said = {Outcome.PASS: "passes", Outcome.FAIL: "fails", Outcome.UNRESOLVED: "is unresolved"}[outcome]
+        ending = describe_outcome(comparable.outcomes.observed(tried), self._oracle.rule)
+        return f"{how} the run {said}: it {ending}"
 
     def _confirm(self, comparable: Comparable, isolation: Isolation[int], before: Tally) -> Isolated:
         deltas = tuple(comparable.deltas[i] for i in sorted(isolation.cause))
@@ -194,7 +243,9 @@ class Inquiry:
             if self._extra((comparable.moment, undo)) is Outcome.PASS:
                 confirmed = "both"
         frames = comparable.comparison.matching.failing.visit.frames
-        stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in frames)
+        # Only the program's own code: a function of the C++ library may be compiled into it.
+        own = [f for n, f in enumerate(frames) if self._lab.program.function_at(f.pc - (n > 0)) is not None]
+        stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in own)
         return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
 
     def _undo(self, moment: Moment, transfer: Transfer) -> Outcome:
@@ -215,11 +266,14 @@ class Inquiry:
             passing = self._lab.visit("passing", moment.passing)
             failing = self._lab.visit("failing", moment.failing)
             if passing is None or failing is None:
+                self.refused[moment] = f"not reached again by the {'passing' if passing is None else 'failing'} run"
                 return None
             if [f.function for f in passing.frames] != [f.function for f in failing.frames]:
+                self.refused[moment] = "the calls on the stack differ"
                 return None
+            self.unreadable = max(self.unreadable, passing.unreadable, failing.unreadable)
             graphs = (self._graph(passing), self._graph(failing))
-            comparison = compare_states(match_states(*graphs), self._stdin["passing"], self._stdin["failing"])
+            comparison = compare_states(match_states(*graphs))
             self.capture_seconds += time.monotonic() - begin
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
             self.most_deltas = max(self.most_deltas, len(comparison.deltas))

@@ -270,8 +270,8 @@ class Run:
 
     def visit(self, step):
         frames = describe_frames()
-        regions = self.save_memory(step["memory"], frames[0]["sp"])
-        answer = {"frames": frames, "regions": regions, "stdin": self.stdin_state()}
+        regions, unreadable = self.save_memory(step["memory"], frames[0]["sp"])
+        answer = {"frames": frames, "regions": regions, "unreadable": unreadable, "stdin": self.stdin_state()}
         answer["arguments"] = argument_block(self.pid)
         answer["registers"] = {name: read_register(name) for name in step["registers"]}
         answer["mappings"] = [[start, end, name] for start, end, _, _, name in mappings(self.pid)]
@@ -293,8 +293,9 @@ class Run:
         return position - waiting
 
     def save_memory(self, path, sp):
-        """All writable memory of the program itself and its read-only data; the stack from its top on."""
-        saved, position = [], 0
+        """All writable memory of the program itself and its read-only data; the stack from its top on. And the number
+        of bytes that could not be read of it."""
+        saved, position, unreadable = [], 0, 0
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory, open(path, "wb") as output:
             for start, end, permissions, _, name in mappings(self.pid):
                 own = name in self.request["own"]
@@ -304,19 +305,19 @@ class Run:
                     continue
                 if name == "[stack]":
                     start = max(start, (sp - RED_ZONE) & ~4095)
-                size = min(end - start, MEMORY_LIMIT - position)
-                if size <= 0:
-                    break
                 try:
                     memory.seek(start)
-                    data = memory.read(size)
+                    data = memory.read(min(end - start, MEMORY_LIMIT - position))
                 except OSError:
+                    data = b""
+                unreadable += end - start - len(data)
+                if not data:
                     continue
                 output.write(data)
                 kind = "image" if own else name.strip("[]") or "anonymous"
                 saved.append([start, len(data), position, kind])
                 position += len(data)
-        return saved
+        return saved, unreadable
 
     def finish(self, step):
         while True:

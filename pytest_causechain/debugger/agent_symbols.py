@@ -5,9 +5,11 @@ import hashlib
 import re
 
 import gdb
+from agent_library import describe_container, find_nodes, held_type, is_made_of_nodes, name_member, shorten_name, tag_of
 
 RECORDS = {gdb.TYPE_CODE_STRUCT: "struct", gdb.TYPE_CODE_UNION: "union"}
 POINTERS = {gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF}
+REFERENCES = {gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF}
 SCALARS = {
     gdb.TYPE_CODE_INT: "int",
     gdb.TYPE_CODE_CHAR: "char",
@@ -21,6 +23,10 @@ SCALARS = {
 KEY_BYTES = 8
 # An endless recursion has millions of frames; the innermost and a few more tell enough.
 BACKTRACE_LIMIT = 64
+
+
+# Of the containers' own names for types, such as `std::vector<Item>::value_type`, nobody thinks.
+LIBRARY_ALIAS = re.compile(r"std::.*::\w+$")
 
 
 class TypeTable:
@@ -47,29 +53,79 @@ class TypeTable:
             return (kind.code, kind.tag, kind.sizeof, members)
         return (kind.code, str(kind))
 
-    def number(self, kind):
+    def number(self, kind, nodes=None, is_base=False):
+        """`nodes` is told of what a container is made of: the base its pointers know, and the type of its nodes. A base
+        class leaves its own virtual bases to the whole object."""
         name = str(kind.unqualified())  # not as it is where it is met first
         kind = complete(basic(kind))
-        text = repr(self.key(kind)).encode("utf-8", "surrogateescape")
+        if LIBRARY_ALIAS.match(name):
+            name = str(kind)
+        name = shorten_name(name)
+        if (held := held_type(kind)) is not None:
+            return self.number(held)
+        if kind.code in RECORDS:
+            nodes = find_nodes(kind) or (nodes if is_made_of_nodes(kind) else None)
+        elif kind.code in POINTERS and nodes is not None and tag_of(basic(kind.target())) == nodes[0]:
+            kind = nodes[1].pointer()
+        whole = self.key(kind) if nodes is None else (self.key(kind), nodes[0], self.key(nodes[1]))
+        is_base = is_base and bool(virtual_bases(kind))
+        text = repr((whole, "base") if is_base else whole).encode("utf-8", "surrogateescape")
         key = hashlib.blake2b(text, digest_size=KEY_BYTES).hexdigest()
         if key not in self.numbers:
             self.numbers[key] = len(self.rows)
             sized = kind.code not in (gdb.TYPE_CODE_FUNC, gdb.TYPE_CODE_VOID)
             row = {"name": name, "size": kind.sizeof if sized else 0, "key": key}
             self.rows.append(row)  # before its members are looked at: types are recursive
-            self.describe(kind, row)
+            self.describe(kind, row, nodes)
+            if kind.code in RECORDS and not is_base:
+                self.add_virtual_bases(kind, row)
         return self.numbers[key]
 
-    def describe(self, kind, row):
+    def fill_unknown(self, kind, row):
+        """A member of a class that only the library knows reaches to the next member. Whatever is in it may be a
+        pointer."""
+        ends = [field[1] // 8 for field in row["fields"][1:]] + [kind.sizeof]
+        for field, end in zip(row["fields"], ends, strict=False):
+            size = end - field[1] // 8
+            if self.rows[field[3]].get("fields") == [] and not self.rows[field[3]]["size"] and size >= 8:
+                field[3] = self.number_words(size // 8)
+
+    def number_words(self, count):
+        key = f"words {count}"
+        if key not in self.numbers:
+            pointer = self.number(gdb.lookup_type("void").pointer())
+            words = [[f"word{n}", n * 64, 0, pointer] for n in range(count)]
+            self.numbers[key] = len(self.rows)
+            self.rows.append({"name": "opaque", "size": count * 8, "key": key, "kind": "union", "fields": words})
+        return self.numbers[key]
+
+    def add_virtual_bases(self, kind, row):
+        """Where they lie in a whole object, the table of its class says, before all else."""
+        bases = virtual_bases(kind)
+        for index, base in enumerate(bases):
+            try:
+                table = int(gdb.parse_and_eval(f"(long) &'vtable for {kind.tag}'"))
+                place = table + (len(bases) - 1 - index) * 8
+                offset = int(gdb.parse_and_eval(f"*(long *) {place}"))
+            except gdb.error:  # a class of the library, or one of which there are no whole objects
+                return
+            if 0 < offset <= kind.sizeof - base.sizeof:
+                row["fields"].append(["", offset * 8, 0, self.number(base, is_base=True)])
+        row["fields"].sort(key=lambda field: field[1])
+
+    def describe(self, kind, row, nodes):
         if kind.code in RECORDS:
             row["kind"] = RECORDS[kind.code]
+            # Static members have no place; that of a virtual base is known only to the object.
+            placed = [f for f in kind.fields() if getattr(f, "bitpos", None) is not None]
             row["fields"] = [
-                ["" if f.is_base_class else f.name or "", f.bitpos, f.bitsize, self.number(f.type)]
-                for f in kind.fields()
-                if hasattr(f, "bitpos")  # static members have none
+                [name_member(kind, f), f.bitpos, f.bitsize, self.number(f.type, nodes, f.is_base_class)] for f in placed
             ]
+            self.fill_unknown(kind, row)
+            if (container := describe_container(kind, self.number)) is not None:
+                row["container"] = container
         elif kind.code in POINTERS:
-            row.update(kind="pointer", target=self.number(kind.target()))
+            row.update(kind="pointer", target=self.number(kind.target(), nodes))
         elif kind.code == gdb.TYPE_CODE_ARRAY:
             low, high = kind.range()
             row.update(kind="array", target=self.number(kind.target()), count=max(0, high - low + 1))
@@ -84,6 +140,18 @@ class TypeTable:
                     row["kind"] = "char"
             elif row["kind"] == "enum":
                 row["values"] = {f.name: f.enumval for f in kind.fields()}
+
+
+def virtual_bases(kind):
+    """Of a class and its bases, each once, in the order in which they are met."""
+    found = {}
+    for field in kind.fields() if kind.code in RECORDS else ():
+        if field.is_base_class:
+            base = basic(field.type)
+            found.update((other.tag, other) for other in virtual_bases(base))
+            if getattr(field, "bitpos", None) is None:
+                found.setdefault(base.tag, base)
+    return list(found.values())
 
 
 def basic(kind):
@@ -136,7 +204,21 @@ def describe(request):
         symbols = [gdb.lookup_global_symbol(name), *gdb.lookup_static_symbols(name)]
         add_statics([symbol for symbol in symbols if symbol is not None], None, statics)
     answer = {"functions": list(functions.values()), "lines": lines, "globals": list(statics.values())}
-    return dict(answer, signatures=list(signatures.items()), types=TYPES.rows)
+    return dict(answer, signatures=list(signatures.items()), vtables=find_vtables(), types=TYPES.rows)
+
+
+def find_vtables():
+    """[address, type] of the table of each class with virtual functions: it tells the type of an object."""
+    found = []
+    for address, name in VTABLE.findall(gdb.execute("info variables ^vtable for ", to_string=True)):
+        try:
+            found.append([int(address, 16), TYPES.number(gdb.lookup_type(name))])
+        except gdb.error:  # a class of which only the library knows more
+            continue
+    return sorted(found)
+
+
+VTABLE = re.compile(r"^(0x[0-9a-f]+) +vtable for (.*?)(?:@\S+)?$", re.MULTILINE)
 
 
 def describe_signature(function):
@@ -196,7 +278,7 @@ STATEMENT = re.compile(r"\d+ +(\d+) +(0x[0-9a-f]+) +(?:0x[0-9a-f]+ +)?Y")
 def add_statics(symbols, function, found):
     for symbol in symbols:
         is_thread = is_of_thread(symbol)
-        if not is_static(symbol) and not is_thread:
+        if (not is_static(symbol) and not is_thread) or basic(symbol.type).code in REFERENCES:
             continue
         file = symbol.symtab.fullname() if symbol.symtab else None
         try:
@@ -241,6 +323,7 @@ def describe_frames():
             "function": frame.name() or "??",
             "pc": frame.pc(),
             "sp": int(frame.read_register("rsp")) & (1 << 64) - 1,
+            "base": int(frame.read_register("rbp")) & (1 << 64) - 1,
             "line": position.line,
             "file": position.symtab.fullname() if position.symtab else None,
             "variables": [*describe_variables(frame, position), *describe_return(frame)],
@@ -261,9 +344,11 @@ def describe_variables(frame, position):
         for symbol in block:
             if is_local(symbol):
                 # Holds for unoptimised code: before its own line, and where that begins, a variable still holds
-                # garbage. A frame that waits for a call stands behind the beginning of its line.
+                # garbage. A frame that waits for a call stands behind the beginning of its line. Lines of another
+                # file, which a parser was made from, say nothing.
                 line = position.line if frame.pc() == position.pc else position.line + 1
-                pending = not symbol.is_argument and symbol.line >= line
+                is_here = position.symtab is not None and position.symtab.filename == symbol.symtab.filename
+                pending = not symbol.is_argument and is_here and symbol.line >= line
                 variables.append(describe_live_variable(symbol, frame, depth, pending))
     return variables
 
@@ -307,7 +392,7 @@ def describe_layout(frame, addresses):
                 if is_local(symbol):
                     if symbol.type.dynamic:  # an array whose length was computed
                         return None
-                    entry = describe_variable(symbol, frame, depth, False)
+                    entry = describe_variable(symbol, frame, depth, False, address)
                     if entry["address"] is None:
                         entry["register"] = registers_at(address).get(symbol.name)
                     variables.append(dict(entry, is_argument=symbol.is_argument))
@@ -317,23 +402,39 @@ def describe_layout(frame, addresses):
     return dict(answer, saved={name: address - rbp for name, address in saved_registers(frame).items()})
 
 
-def describe_variable(symbol, frame, depth, pending):
+def describe_variable(symbol, frame, depth, pending, pc):
+    """`pc` is an address at which the variable is in scope."""
     entry = {"name": symbol.name, "line": symbol.line, "depth": depth, "pending": pending}
     entry.update(address=None, register=None)
     try:
         value = symbol.value(frame)
         if not value.is_optimized_out:
             entry["type"] = TYPES.number(value.type)
-            if value.address is not None:
+            if basic(value.type).code in REFERENCES:
+                entry["address"] = locate_reference(symbol.name, frame, pc, int(value.address))
+            elif value.address is not None:
                 entry["address"] = int(value.address)
     except gdb.error:
         pass
     return entry
 
 
+def locate_reference(name, frame, pc, target):
+    """Where a reference lies itself: gdb tells only of what it refers to, `target`. None where that is not sure."""
+    base = int(frame.read_register("rbp"))
+    for found, first, second, behind in ON_FRAME.findall(list_scope(pc)):
+        if found == name:
+            # Without a register it is counted from where the caller's stack ends: behind the saved frame pointer and
+            # the return address.
+            address = base + int(first) + int(second) if first else base + 2 * 8 + int(behind)
+            kept = gdb.selected_inferior().read_memory(address, 8)
+            return address if int.from_bytes(bytes(kept), "little") == target else None
+    return None
+
+
 def describe_live_variable(symbol, frame, depth, pending):
     """Of one in a register also where a function called since then has saved it."""
-    entry = describe_variable(symbol, frame, depth, pending)
+    entry = describe_variable(symbol, frame, depth, pending, frame.pc() - (frame != gdb.newest_frame()))
     if entry["address"] is None and "type" in entry:
         newest = gdb.newest_frame()
         register = registers_at(frame.pc() - (frame != newest)).get(symbol.name)
@@ -347,17 +448,25 @@ def describe_live_variable(symbol, frame, depth, pending):
 
 def registers_at(address):
     """The variables that live in registers, by name; gdb tells the place of a variable only as text."""
-    try:
-        listing = gdb.execute(f"info scope *{address:#x}", to_string=True)
-    except gdb.error:
-        return {}
     found = {}
-    for name, register in IN_REGISTER.findall(listing):
+    for name, register in IN_REGISTER.findall(list_scope(address)):
         found.setdefault(name, register)
     return found
 
 
+def list_scope(address):
+    try:
+        return gdb.execute(f"info scope *{address:#x}", to_string=True)
+    except gdb.error:
+        return ""
+
+
 IN_REGISTER = re.compile(r"^Symbol (\S+) is a variable in \$(\w+)", re.MULTILINE)
+ON_FRAME = re.compile(
+    r"^Symbol (\S+) is (?:a variable at frame base reg \$rbp offset (-?\d+)\+(-?\d+)"
+    r"|a (?:variable with )?complex DWARF expression:\s+0: DW_OP_fbreg (-?\d+)\s*,)",
+    re.MULTILINE,
+)
 SAVED_REGISTER = re.compile(r"(\w+) at (0x[0-9a-f]+)")
 
 

@@ -13,6 +13,8 @@ from pytest_causechain.debugger.program import Function, ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE, Variable, VisitedFrame, find_place, register_address
 from pytest_causechain.model.load_map import LoadMap
 
+ALL_LINES = 1 << 32
+
 
 @dataclass(frozen=True, slots=True)
 class Chained:
@@ -101,14 +103,17 @@ class FrameLayouts:
             line = max((s for s in function.statements if s.address <= at), key=lambda s: s.address, default=None)
             if line is None:
                 return None
-            # At its own line a variable is set only by the time the frame waits for a call from there.
-            variables = _variables(layout.blocks, at, place.rbp, line.line + (place.pc != line.address), saved)
+            # At its own line a variable is set only by the time the frame waits for a call from there. In a line of
+            # another file, which a parser was made from, all those of the function are.
+            is_elsewhere = line.file != function.file
+            reached = ALL_LINES if is_elsewhere else line.line + (place.pc != line.address)
+            variables = _variables(layout.blocks, at, place.rbp, reached, saved)
             if not number and layout.returns is not None and place.pc == function.statements[-1].address:
                 address = register_address("rax")
                 assert address is not None
                 variables += (Variable(RETURN_VALUE, 0, 0, address, layout.returns, False),)
             saved |= {name: place.rbp + offset for name, offset in layout.saved.items()}
-            frames.append(VisitedFrame(function.name, line.file, line.line, place.pc, sp, variables))
+            frames.append(VisitedFrame(function.name, line.file, line.line, place.pc, sp, variables, place.rbp))
             sp = place.rbp + 16
         return tuple(frames)
 

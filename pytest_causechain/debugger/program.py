@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb
+from pytest_causechain.model.chain import Breakpoint
 from pytest_causechain.model.load_map import LoadMap, number_of
-from pytest_causechain.model.moment import Position
+from pytest_causechain.model.moment import Position, Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.elf import (
     FILE_HEADER,
@@ -26,6 +27,9 @@ from pytest_causechain.process.elf import (
 
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
+
+# What the compiler makes for global objects of C++: nobody wrote it, and it runs before main().
+STATIC_INITIALISATION = ("_GLOBAL__sub_", "__static_initialization_and_destruction_")
 
 
 class Statement(NamedTuple):
@@ -68,6 +72,8 @@ class ProgramMap:
     # All addresses at which the code of some line begins, also in the middle of a statement.
     rows: tuple[int, ...] = ()
     libraries: tuple[str, ...] = ()
+    # Address and type of the table that each class with virtual functions has.
+    vtables: tuple[tuple[int, int], ...] = ()
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -110,6 +116,26 @@ class ProgramMap:
             return self.functions[index]
         return None
 
+    def breakpoint(self, stop: Stop) -> Breakpoint:
+        """For whoever repeats it in gdb."""
+        function = self.function_at(stop.address)
+        assert function is not None  # stops are made in the program's own code
+        offset, library = stop.address - function.address, self.library_of(stop.address)
+        return Breakpoint(function.name, function.file, offset, stop.visit, library)
+
+    def statement_at(self, address: int) -> int | None:
+        """Where the statement begins that an instruction belongs to."""
+        function = self.function_at(address)
+        if function is None:
+            return None
+        index = bisect_right(function.statements, address, key=lambda s: s.address) - 1
+        return function.statements[index].address if index >= 0 else None
+
+    def position_of(self, instruction: int) -> Position:
+        """Of any instruction of the program's own code."""
+        statement = self.statement_at(instruction)
+        return self.position(instruction if statement is None else statement)
+
     def position(self, address: int) -> Position:
         """Of a statement; of a function's first instruction: where its body begins."""
         if address in self._positions:
@@ -133,7 +159,8 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     functions = tuple(
         function
         for row in sorted(description["functions"], key=lambda row: int(row[1]))
-        if (function := make_function(row, statements)) is not None
+        if not str(row[0]).startswith(STATIC_INITIALISATION)
+        and (function := make_function(row, statements)) is not None
     )
     if not any(function.name == "main" for function in functions):
         raise Refusal(f"{path} has no debug information for main(): build all of it with -g.")
@@ -142,7 +169,8 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     known = {row["address"] for row in variables}
     untyped = tuple(row for row in find_objects(path) if row[1] not in known)
     types, relocated = description["types"], is_relocated(path)
-    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), untyped)
+    vtables = tuple((address, kind) for address, kind in description["vtables"])
+    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), vtables, untyped)
 
 
 def place_thread_variables(variables: list[dict[str, Any]], path: str) -> tuple[dict[str, Any], ...]:

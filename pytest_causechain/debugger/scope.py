@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from pytest_causechain.model.intervention import Like
 ELEMENTS, LEAVES, LIKES = 8, 400, 12
 # How far behind a pointer an element of its array is looked for.
 REACH = 1 << 16
+# From here on a name is that of the C++ library's own members, which nobody writes.
+LIBRARY_MEMBER = re.compile(r"(\.|->)_M_.*")
 POINTER_SIZE = 8
 RECORDS = ("struct", "union")
 
@@ -73,8 +76,12 @@ class Scope:
 
     def _expand_members(self, prefix: str, address: int, row: dict[str, Any], depth: int) -> None:
         for name, bit, width, kind in row["fields"]:
-            if not width:  # no bit-field
-                self._expand(f"{prefix}{name}", address + bit // 8, kind, depth)
+            if width:  # a bit-field
+                continue
+            if not name and self._types[kind]["kind"] in RECORDS:  # a base class
+                self._expand_members(prefix, address + bit // 8, self._types[kind], depth)
+            else:
+                self._expand(name_member(prefix, name), address + bit // 8, kind, depth)
 
     def _follow(self, name: str, address: int, kind: int, depth: int) -> None:
         data = self.value(address, POINTER_SIZE)
@@ -118,7 +125,7 @@ class Scope:
         if row["kind"] in RECORDS:
             for member, bit, width, inner in row["fields"]:
                 if not width and 0 <= offset - bit // 8 < self._size(inner):
-                    return self._descend(f"{name}.{member}", inner, offset - bit // 8, size)
+                    return self._descend(name_member(f"{name}.", member), inner, offset - bit // 8, size)
             return None
         if row["kind"] == "array" and self._size(row["target"]):
             index, offset = divmod(offset, self._size(row["target"]))
@@ -145,10 +152,10 @@ class Scope:
             ):
                 data = self.value(leaf.address, size)
                 if data is not None:
-                    yield Like(leaf.name, data)
+                    yield Like(LIBRARY_MEMBER.sub("", leaf.name), data)
         for array in self._arrays:
             if wanted == ("pointer", array.element) and array.length != REACH:
-                yield Like(array.name, array.address.to_bytes(POINTER_SIZE, "little"))
+                yield Like(LIBRARY_MEMBER.sub("", array.name), array.address.to_bytes(POINTER_SIZE, "little"))
 
     def _family(self, kind: int) -> tuple[object, ...]:
         """What may stand for one another."""
@@ -162,3 +169,11 @@ class Scope:
                 return ("int", row["size"])
             case other:
                 return (other, row["size"])
+
+
+def name_member(prefix: str, name: str) -> str:
+    """Behind `object.` or `pointer->`; what a container of the C++ library keeps goes by the container's name."""
+    if name and name[0] not in "*<":
+        return prefix + name
+    whole = prefix[:-1] if prefix.endswith(".") else f"*{prefix[:-2]}"
+    return f"*{whole}" if name == "*" else f"std::get{name}({whole})" if name else whole

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_causechain.model.load_map import LoadMap
+from pytest_causechain.model.open_file import OpenFile
 
 # Registers are looked at as memory, at addresses that no program has: variables may live there.
 REGISTERS = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
@@ -29,7 +30,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class VisitedFrame:
-    """`pc` is an address of the file, as LoadMap tells it."""
+    """`pc` is an address of the file, as LoadMap tells it; `base` is the frame pointer: all variables lie below it."""
 
     function: str
     file: str | None
@@ -37,6 +38,7 @@ class VisitedFrame:
     pc: int
     sp: int
     variables: tuple[Variable, ...]
+    base: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +64,21 @@ class Module:
 @dataclass(frozen=True, slots=True)
 class Visit:
     """Frames innermost first. `load_map` is where the program was loaded, `types` the table all numbers refer to;
-    `stdin_position` counts what the program itself has taken from its input, None when it has none."""
+    `unreadable` counts the bytes that are missing in `regions`. `environment` is where the pointer to the variables of
+    the environment lies, and its value. Of what lies outside the memory, a lab may leave out what it cannot alter."""
 
     load_map: LoadMap
     frames: tuple[VisitedFrame, ...]
     regions: tuple[Region, ...]
     types: list[dict[str, Any]]
-    stdin_position: int | None
     arguments_start: int
     modules: tuple[Module, ...] = ()
     thread_pointer: int = 0
+    unreadable: int = 0
+    files: tuple[OpenFile, ...] = ()
+    directory: str | None = None
+    umask: int | None = None
+    environment: tuple[int, int] | None = None
 
 
 def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]:
@@ -87,22 +94,26 @@ def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]
     return tuple(modules)
 
 
-def make_visit(answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]], load_map: LoadMap) -> Visit:
+def make_visit(
+    answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]], load_map: LoadMap, stdin: bytes
+) -> Visit:
     regions = tuple(
         Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
     )
     regions += (make_registers(answer["registers"]),)
     frames = make_frames(answer["frames"], load_map)
     modules = find_modules(tuple(row) for row in answer["mappings"])
+    taken = answer["stdin"]
     return Visit(
         load_map,
         frames,
         regions,
         types,
-        answer["stdin"],
         answer["arguments"]["start"],
         modules,
         answer["thread_pointer"],
+        answer["unreadable"],
+        (OpenFile(0, "stdin", "input", stdin, taken),) if taken is not None else (),
     )
 
 
@@ -150,6 +161,7 @@ def make_frames(rows: list[dict[str, Any]], load_map: LoadMap) -> tuple[VisitedF
                 for v in frame["variables"]
                 if (place := find_place(v)) is not None
             ),
+            frame["base"],
         )
         for frame in rows
     )

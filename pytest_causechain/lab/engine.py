@@ -43,7 +43,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A method of the lab, or "run_seconds" to set that."""
+    """A method of the lab, or "limit_runs" with its run_seconds and run_cpu_seconds."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -107,8 +107,8 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
 
 
 def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
-    if call.name == "run_seconds":
-        (lab.run_seconds,) = call.arguments
+    if call.name == "limit_runs":
+        lab.run_seconds, lab.run_cpu_seconds = call.arguments
         return None
     if call.name == "visit":
         visit = lab.visit(*call.arguments)
@@ -125,6 +125,8 @@ def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
     if not isinstance(lab, InterveningLab):
         raise Refusal("repairs are not looked for in a program that only gdb can run: see `lab` in chain.json.")
     calls: dict[str, Callable[..., Any]] = {
+        "observe": lab.observe,
+        "find_writer": lab.find_writer,
         "signatures": lab.signatures,
         "effects": lab.effects,
         "cover": lab.cover,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.process.maps import cpu_seconds
+from pytest_causechain.process.maps import cpu_seconds, is_waiting
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.tracee import End, Finish, wait_for_any
 
-# How often experiments with limits are looked after.
+# How often experiments are looked after.
 LOOK_UP_SECONDS = 0.02
 
 
@@ -36,20 +36,25 @@ class Job:
     is_one_of_many: bool = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Flight:
-    """An experiment that is on its way; without `finish` the program was gone before it could be resumed."""
+    """An experiment that is on its way; without `finish` the program was gone before it could be resumed. For longer
+    than `cpu_seconds` it may neither compute nor wait for what does not come."""
 
     number: int
     job: Job
     subject: Subject
     deadline: float
+    cpu_seconds: float
     finish: Finish | None
+    spent: float = -1.0
+    idle_since: float = 0.0
 
     def is_late(self) -> bool:
-        limits = self.job.limits
-        is_over = limits is not None and cpu_seconds(self.subject.pid) > limits.cpu_seconds
-        return is_over or time.monotonic() >= self.deadline
+        now, spent = time.monotonic(), cpu_seconds(self.subject.pid)
+        if spent != self.spent or not is_waiting(self.subject.pid):
+            self.spent, self.idle_since = spent, now
+        return max(spent, now - self.idle_since) > self.cpu_seconds or now >= self.deadline
 
 
 def land_first(flights: Sequence[Flight]) -> tuple[Flight, End]:
@@ -58,9 +63,8 @@ def land_first(flights: Sequence[Flight]) -> tuple[Flight, End]:
             return flight, End("timeout", signal.SIGKILL)
     by_pid = {flight.subject.pid: flight for flight in flights}
     soonest = min(flight.deadline for flight in flights)
-    is_limited = any(flight.job.limits is not None for flight in flights)
     while True:
-        look_up = min(soonest, time.monotonic() + LOOK_UP_SECONDS) if is_limited else soonest
+        look_up = min(soonest, time.monotonic() + LOOK_UP_SECONDS)
         found = wait_for_any([flight.subject for flight in flights], look_up)
         late = [flight for flight in flights if found is None and flight.is_late()]
         if found is None and not late:

@@ -86,7 +86,8 @@ class GdbLab(Lab):
             return None
         answer = json.loads(output.read_bytes())
         types.extend(answer["types"])
-        return make_visit(answer, memory.read_bytes(), types, self._load_map(side))
+        stdin = self._launches[side].command.stdin
+        return make_visit(answer, memory.read_bytes(), types, self._load_map(side), stdin)
 
     def trace(
         self,
@@ -173,6 +174,8 @@ def find_libraries(command: Command, patterns: Sequence[str], timeout_seconds: f
 
 
 def encode_transfer(transfer: Transfer) -> dict[str, Any]:
+    """Of what lies outside the memory, only the standard input is altered here."""
+    stdin = next((file.content[file.position :].hex() for file in transfer.files if file.number == 0), None)
     places = [(find_register(address), address, data.hex()) for address, data in transfer.writes]
     return {
         "do": "transfer",
@@ -180,5 +183,5 @@ def encode_transfer(transfer: Transfer) -> dict[str, Any]:
         "registers": [[*register, data] for register, _, data in places if register is not None],
         "allocations": [{"size": a.size, "data": a.data.hex()} for a in transfer.allocations],
         "references": [[r.holder, (find_register(r.at) or [r.at])[0], r.block, r.offset] for r in transfer.references],
-        "stdin": None if transfer.stdin is None else transfer.stdin.hex(),
+        "stdin": stdin,
     }

@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 
 from pytest_causechain.debugger.program import Signature
-from pytest_causechain.debugger.scope import Scope
+from pytest_causechain.debugger.scope import LIBRARY_MEMBER, Scope
 from pytest_causechain.debugger.visit import VisitedFrame
 from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
 from pytest_causechain.lab.ptrace_lab import PtraceLab, ending
+from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Like, Patch, SeenValues, Sighting, Spot
+from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.process.alteration import find_anchor, pass_by, read_value
 from pytest_causechain.process.effects import Effect, Effects
@@ -24,6 +26,14 @@ from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import NotReached
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.process.watching import watch
+from pytest_causechain.process.watchpoint import TooOften, watch_writes
+
+# The side of a command that is run once.
+OTHERWISE: Side = "otherwise"
+
+
+# To a place between two moments; a loop counter tells nothing that takes longer to find.
+MOST_WRITES = 2_000
 
 
 class InterveningLab(PtraceLab):
@@ -59,6 +69,36 @@ class InterveningLab(PtraceLab):
             subject.kill()
             raise
         return subject
+
+    def observe(self, command: Command) -> Observation:
+        """What the program shows when it is started in another way."""
+        self._commands[OTHERWISE] = command
+        try:
+            return self.experiment(OTHERWISE)
+        finally:
+            self._forget(OTHERWISE)
+
+    def find_writer(
+        self, side: Side, stops: Sequence[Stop], then: Sequence[Stop], address: int, size: int
+    ) -> Place | None:
+        """The statement of the program's own code that last wrote to a place on the way from stops to further ones,
+        itself or by what it calls; None where that is not seen: the system may have written."""
+        deadline = self._begin()
+        try:
+            with ending(self._reach(side, stops, deadline)) as subject:
+                writes = watch_writes(subject, address, size, then, deadline, MOST_WRITES)
+                if not writes:
+                    return None
+                last = subject.landmarks.load_map.to_file(writes[-1] - 1)
+                if self.program.function_at(last) is not None:
+                    position = self.program.position_of(last)
+                    return Place(position.file, position.line, position.function)
+            with ending(self._reach(side, stops, deadline)) as subject:
+                watch_writes(subject, address, size, then, deadline, MOST_WRITES, until=len(writes))
+                own = next((frame for frame in self._see(subject) if frame.file is not None), None)
+                return Place(own.file, own.line, own.function) if own is not None and own.file is not None else None
+        except (NotReached, ProcessGone, TooOften, OSError):
+            return None
 
     def signatures(self) -> dict[int, Signature]:
         """Of the program's own functions, by address."""
@@ -148,7 +188,7 @@ class InterveningLab(PtraceLab):
         likes = scope.likes(was, kind, address)
         if kind is not None and self.program.types[kind]["kind"] == "pointer":
             likes = tuple(anchored(subject, like) for like in likes)
-        return Sighting(was, leaf.name if leaf is not None else None, kind, likes)
+        return Sighting(was, LIBRARY_MEMBER.sub("", leaf.name) if leaf is not None else None, kind, likes)
 
     def follow(self, side: Side, intervention: Intervention, spot: Spot) -> bytes | None:
         """The value at a spot behind an intervention; None where the run does not get."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ def name_other(number: int) -> Side:
 
 # For one run, until the original ones have been timed.
 FIRST_RUN_SECONDS = 20.0
+# An altered run may take longer than the original ones, but not without end. One that only waits may yet be woken up.
+PATIENCE, LEAST_SECONDS, LEAST_CPU_SECONDS = 10, 1.0, 0.4
 
 
 class Event(NamedTuple):
@@ -92,13 +95,15 @@ class Lab(Closing):
     manager.
 
     `recordable` is how many events it traces within a few seconds, `width` how many experiments it makes at a time,
-    `run_seconds` how long one run may take, `notes` are sentences for the user on what is left out."""
+    `run_seconds` and `run_cpu_seconds` how long one run may take, `notes` are sentences for the user on what is left
+    out."""
 
     name: str
     program: ProgramMap
     recordable: int
     width: int
     run_seconds: float
+    run_cpu_seconds: float = math.inf
     notes: tuple[str, ...] = ()
     # Whether calls are on the stack where the runs begin.
     begins_inside: bool = False

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import struct
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
@@ -40,10 +39,18 @@ from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.alteration import alter
-from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
+from pytest_causechain.process.copies import CannotCopy, Template
+from pytest_causechain.process.files import change_directory, find_environment, read_files, replace_file
 from pytest_causechain.process.limits import limit_memory, limit_output
 from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
-from pytest_causechain.process.maps import Mapping, argument_start, read_mappings, read_position, skip_unused_stack
+from pytest_causechain.process.maps import (
+    Mapping,
+    argument_start,
+    read_directory,
+    read_mappings,
+    read_umask,
+    skip_unused_stack,
+)
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
 from pytest_causechain.process.threads import ProcessGone
@@ -57,9 +64,6 @@ MEMORY_LIMIT = 256 << 20
 # No program fills such a mapping; sanitizers reserve them for their own books.
 ANONYMOUS_LIMIT = 64 << 20
 RED_ZONE = 128
-# struct _IO_FILE of glibc: int flags, then the read pointer and the end of what was read.
-FLAGS, READ_POINTER, READ_END = struct.Struct("<i"), 8, 16
-END_SEEN = 0x10
 OUTPUT_LINK = Path(f"/memfd:{OUTPUT} (deleted)")
 KINDS: dict[str, Literal["anonymous", "heap", "stack"]] = {"": "anonymous", "[heap]": "heap", "[stack]": "stack"}
 # A breakpoint costs some 0.05 ms each time it is passed, preparing a stub about as much as twenty of these.
@@ -196,6 +200,12 @@ class PtraceLab(Lab):
             raise addresses_vary(command.program.path)
         return None
 
+    def _forget(self, side: Side) -> None:
+        """What is known of runs that are not made again."""
+        if (root := self._roots.pop(side, None)) is not None:
+            root.close()
+        self._backtraces = {key: frames for key, frames in self._backtraces.items() if key[0] != side}
+
     def _reach(self, side: Side, stops: Sequence[Stop], deadline: float, keep: bool = True) -> Subject:
         """A run that stands at the stops: a copy of one that does, where that is possible. `keep` that one: there
         will be more copies."""
@@ -241,9 +251,10 @@ class PtraceLab(Lab):
         return self._templates[key]
 
     def _take_off(self, side: Side, number: int, job: Job) -> Flight:
-        deadline = self._begin()
+        deadline, cpu_limit = self._begin(), self.run_cpu_seconds
         if job.limits is not None:
             deadline = min(deadline, time.monotonic() + job.limits.seconds)
+            cpu_limit = min(cpu_limit, job.limits.cpu_seconds)
         try:
             subject = self._reach(side, job.stops, deadline, job.is_one_of_many)
         except NotReached:
@@ -254,9 +265,9 @@ class PtraceLab(Lab):
             limit_memory(subject.pid)
             if job.limits is not None:
                 limit_output(subject.pid, job.limits.output_bytes)
-            return Flight(number, job, subject, deadline, Finish(subject))
+            return Flight(number, job, subject, deadline, cpu_limit, Finish(subject))
         except ProcessGone:
-            return Flight(number, job, subject, deadline, None)
+            return Flight(number, job, subject, deadline, cpu_limit, None)
         except BaseException:
             subject.kill()
             raise
@@ -343,34 +354,30 @@ class PtraceLab(Lab):
             else:
                 subject.write(address, data)
         subject.set_registers(registers)
-        if transfer.stdin is not None and subject.reads_our_stdin():
-            self._replace_stdin(subject, transfer.stdin)
-
-    def _replace_stdin(self, subject: Subject, rest: bytes) -> None:
-        """What was read stays, also for a program that goes back to it; what stdio has read ahead is forgotten."""
-        position = read_position(subject.pid, 0) or 0
-        replace_stdin(subject, subject.command.stdin[:position] + rest, position)
-        stream = subject.landmarks.symbols.get("_IO_2_1_stdin_")
-        if stream is not None:
-            subject.write(stream + READ_POINTER, subject.read(stream + READ_END, 8))
-            if rest:
-                (flags,) = FLAGS.unpack(subject.read(stream, FLAGS.size))
-                subject.write(stream, FLAGS.pack(flags & ~END_SEEN))
+        for file in transfer.files:
+            replace_file(subject, file)
+        if transfer.directory is not None:
+            change_directory(subject, transfer.directory)
+        if transfer.umask is not None:
+            subject.syscall("umask", transfer.umask)
 
     def _capture(self, subject: Subject) -> Visit:
         chain = self._chain(subject)
         registers = subject.registers()
         sp = registers.rsp
         mappings = [mapping for mapping in read_mappings(subject.pid) if not is_ours(mapping.start)]
-        regions = self._read_memory(subject, mappings, sp)
+        regions, unreadable = self._read_memory(subject, mappings, sp)
         regions += (make_registers({name: getattr(registers, name) for name in REGISTERS}),)
         modules = find_modules((m.start, m.end, m.name) for m in mappings)
-        position, arguments = self._stdin_position(subject), argument_start(subject.pid)
+        # Before gdb looks, which ends it.
+        arguments, pid = argument_start(subject.pid), subject.pid
+        greater = (read_files(subject), read_directory(pid), read_umask(pid), find_environment(subject))
         frames = self._debugger.layouts.frames(chain, sp)
         if frames is None:
             frames = self._ask_gdb(subject, chain)
         load_map, types = subject.landmarks.load_map, self.program.types
-        return Visit(load_map, frames, regions, types, position, arguments, modules, registers.fs_base)
+        memory = (arguments, modules, registers.fs_base, unreadable)
+        return Visit(load_map, frames, regions, types, *memory, *greater)
 
     def _chain(self, process: Tracee) -> list[Chained]:
         """The frames up to main, as the frame pointers tell."""
@@ -391,10 +398,11 @@ class PtraceLab(Lab):
         layouts.learn(seen["layouts"], chain, load_map)
         return make_frames(seen["frames"], load_map)
 
-    def _read_memory(self, process: Tracee, mappings: list[Mapping], sp: int) -> tuple[Region, ...]:
-        """All writable memory of the program itself and its read-only data; the stack from its top on."""
+    def _read_memory(self, process: Tracee, mappings: list[Mapping], sp: int) -> tuple[tuple[Region, ...], int]:
+        """All writable memory of the program itself and its read-only data; the stack from its top on. And the number
+        of bytes that could not be read of it."""
         regions: list[Region] = []
-        left = MEMORY_LIMIT
+        left, unreadable = MEMORY_LIMIT, 0
         for mapping in skip_unused_stack(process.pid, mappings):
             own = mapping.name in self.program.modules
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
@@ -405,21 +413,12 @@ class PtraceLab(Lab):
             try:
                 data = process.read(start, min(mapping.end - start, left))
             except OSError:
-                continue
-            regions.append(Region(start, data, "image" if own else KINDS[mapping.name]))
-            left -= len(data)
-        return tuple(regions)
-
-    def _stdin_position(self, subject: Subject) -> int | None:
-        """How far the input has been read: by the kernel's count, less what still waits in stdio's buffer."""
-        if not subject.reads_our_stdin():
-            return None
-        position = read_position(subject.pid, 0)
-        stream = subject.landmarks.symbols.get("_IO_2_1_stdin_")
-        if position is None or stream is None:
-            return position
-        at, end = struct.unpack("<QQ", subject.read(stream + READ_POINTER, 16))
-        return position - int(end - at)
+                data = b""
+            unreadable += mapping.end - start - len(data)
+            if data:
+                regions.append(Region(start, data, "image" if own else KINDS[mapping.name]))
+                left -= len(data)
+        return tuple(regions), unreadable
 
     def _look(self, process: Tracee, request: dict[str, Any]) -> dict[str, Any]:
         """Hand a stopped process over to gdb, which ends it when it has seen enough."""

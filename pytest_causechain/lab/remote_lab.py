@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -12,7 +13,16 @@ from pytest_causechain.debugger.program import ProgramMap, Signature
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.engine import Answer, Call, Open
 from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
+from pytest_causechain.lab.laboratory import (
+    FIRST_RUN_SECONDS,
+    LEAST_CPU_SECONDS,
+    LEAST_SECONDS,
+    PATIENCE,
+    Lab,
+    Side,
+    Trace,
+)
+from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Stop
@@ -51,7 +61,7 @@ class RemoteLab(Lab):
         self.name = kind or ""
         self.begins_inside = isinstance(repair, Intervention)
         self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair)
-        self._run_seconds = FIRST_RUN_SECONDS
+        self._limits: tuple[float, ...] = (FIRST_RUN_SECONDS, math.inf)
         self._companion: Companion | None = None
         self.program: ProgramMap
         self.recordable: int
@@ -70,12 +80,19 @@ class RemoteLab(Lab):
     @property
     def run_seconds(self) -> float:
         """How long one run may take."""
-        return self._run_seconds
+        return self._limits[0]
 
     @run_seconds.setter
     def run_seconds(self, seconds: float) -> None:
-        self._run_seconds = seconds
-        self._call(Call("run_seconds", (seconds,)))
+        self._limit_runs(seconds, math.inf)
+
+    def allow(self, usual: float) -> None:
+        """By the seconds that the original runs take."""
+        self._limit_runs(max(LEAST_SECONDS, PATIENCE * usual), max(LEAST_CPU_SECONDS, PATIENCE * usual))
+
+    def _limit_runs(self, *limits: float) -> None:
+        self._limits = limits
+        self._call(Call("limit_runs", limits))
 
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         observations: list[Observation] = self._call(Call("experiments", (side, tuple(stops), tuple(transfers))))
@@ -99,6 +116,16 @@ class RemoteLab(Lab):
         return trace
 
     # Interventions; a Refusal in a lab that cannot make them.
+
+    def observe(self, command: Command) -> Observation:
+        observation: Observation = self._call(Call("observe", (command,)))
+        return observation
+
+    def find_writer(
+        self, side: Side, stops: Sequence[Stop], then: Sequence[Stop], address: int, size: int
+    ) -> Place | None:
+        place: Place | None = self._call(Call("find_writer", (side, tuple(stops), tuple(then), address, size)))
+        return place
 
     def signatures(self) -> dict[int, Signature]:
         signatures: dict[int, Signature] = self._call(Call("signatures"))
@@ -152,7 +179,7 @@ class RemoteLab(Lab):
                 self._companion = Companion("pytest_causechain.lab.engine")
             # A new engine numbers types anew: earlier visits keep the table that they came with.
             self.program, self.recordable, self.width, self.notes = self._exchange(self._opening)
-            self._exchange(Call("run_seconds", (self._run_seconds,)))
+            self._exchange(Call("limit_runs", self._limits))
         return None if isinstance(message, Open) else self._exchange(message)
 
     def _exchange(self, message: Open | Call) -> Any:

@@ -12,7 +12,8 @@ from pytest_causechain.model.observation import Frame
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """One of the two runs, as told to the reader; `distance` and `why` tell how the neighbour was chosen."""
+    """One of the two runs, as told to the reader; `distance` and `why` tell how the neighbour was chosen. `is_made`:
+    its command was made from that of the test and the failing one."""
 
     test: str
     argv: tuple[str, ...]
@@ -21,6 +22,9 @@ class Party:
     outcome: str
     distance: float | None = None
     why: str | None = None
+    is_made: bool = False
+    # What the test changed in the environment (None: removed), for replay in plain gdb.
+    environment: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,9 @@ class When:
     # A call just begun, or the function that the statement about to be executed calls.
     is_entry: bool = False
     calls: str | None = None
-    # How to get there in the passing run, for replay in plain gdb.
+    # How to get there in the passing run, for replay in plain gdb; and in the failing one.
     stops: tuple[Breakpoint, ...] = ()
+    failing_stops: tuple[Breakpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +83,72 @@ class Breakpoint:
 class Cause:
     """One variable of a cause. `frame` numbers the backtrace's frame it lives in; None: it is global.
 
-    `assignment` is a C statement that makes this change when it can be written as one.
+    `assignment` is a C statement that makes this change when it can be written as one, `undo` one that makes the
+    failing run's variable as it was in the passing run.
     """
 
     variable: str
     type: str
     passing: str
     failing: str
-    kind: Literal["value", "repoint", "create", "delete", "alias", "input"]
+    kind: Literal[
+        "value",
+        "repoint",
+        "create",
+        "delete",
+        "alias",
+        "input",
+        "position",
+        "output",
+        "directory",
+        "umask",
+        "environment",
+    ]
     frame: int | None = None
     assignment: str | None = None
+    undo: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A value of a state, or an object that holds some; `differs`: the other run has another value there, or none."""
+
+    name: str
+    type: str
+    value: str
+    differs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """`operation` leads from one vertex to another, both by number: "->next", "[2]", "*"."""
+
+    source: int
+    target: int
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The part of a state around a cause, in one of the two runs."""
+
+    vertices: tuple[Vertex, ...] = ()
+    edges: tuple[Edge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    passing: Scene
+    failing: Scene
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One experiment at a moment: `count` differences were transferred, the first ones to `variables`."""
+
+    variables: tuple[str, ...]
+    count: int
+    outcome: Literal["pass", "fail", "unresolved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +163,18 @@ class Link:
     confirmed: Literal["both", "passing", "context"]
     # Where the cause became so: the statement executed just before, when both runs executed it.
     made_by: Place | None = None
+    # Where the failing run last wrote to the variable since the link before.
+    written_by: Place | None = None
     # Whether the cause of the link before was seen to make this one appear.
     follows: bool = True
+    picture: Picture | None = None
+    # The first experiments at this moment; `experiments` counts those that this cause took.
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def origin(self) -> Place | None:
+        """The statement that made the cause so. What a function is called with was made so by its caller."""
+        return self.made_by or (None if self.moment.is_entry else self.written_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +186,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The cause moves from some variables to others. `earliest` is where the interval begins; it equals
+    """The cause moves from some variables to others: at the statement that both runs execute between, else where the
+    failing run writes to the new ones, else before file and line. `earliest` is where the interval begins; it equals
     file and line when the transition is down to one statement."""
 
     from_: tuple[str, ...]
@@ -185,12 +257,26 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A moment that did not pass the self-check, and why."""
+
+    function: str
+    file: str
+    line: int
+    visit: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Moments:
-    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check."""
+    """`matched` in both traces; of the `tried` ones, `transferable` passed the self-check, all others are `refused`.
+    By `late` ones among the transferable the failure had begun to show in what the run had written."""
 
     matched: int = 0
     tried: int = 0
     transferable: int = 0
+    late: int = 0
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +300,8 @@ class Statistics:
     lab: str = ""
     # Runs with one thing done otherwise, in search of repairs.
     interventions: int = 0
+    # Bytes of a state, at most, that could not be read or were too many.
+    unreadable: int = 0
 
 
 @dataclass(frozen=True, slots=True)

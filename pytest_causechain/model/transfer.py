@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_causechain.model.open_file import OpenFile
+
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
@@ -25,12 +27,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """`stdin` replaces what the run has not read yet of its standard input."""
+    """`files` are what the descriptors of these numbers are to become, `directory` and `umask` those of the process."""
 
     writes: tuple[tuple[int, bytes], ...] = ()
     allocations: tuple[Allocation, ...] = ()
     references: tuple[Reference, ...] = ()
-    stdin: bytes | None = None
+    files: tuple[OpenFile, ...] = ()
+    directory: str | None = None
+    umask: int | None = None
 
 
 NOTHING = Transfer()

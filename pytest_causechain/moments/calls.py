@@ -52,13 +52,14 @@ class Section:
 class Calls:
     """The calls of one run: their events, the tree, and where each function is called for the n-th time.
 
-    A run that begins inside of calls opens with these as events, which need no stops."""
+    A run that begins inside of calls opens with these as events, which need no stops. `most` is how many events are
+    recorded of it at a time, if that is less than the lab can."""
 
-    def __init__(self, lab: Lab, side: Side) -> None:
-        self._lab, self._side = lab, side
+    def __init__(self, lab: Lab, side: Side, most: int | None = None) -> None:
+        self._lab, self._side, self._most = lab, side, most
         self.opening = find_opening(lab, side) if lab.begins_inside else []
         addresses = [function.address for function in lab.program.functions]
-        trace = lab.trace(side, (), addresses, limit=lab.recordable)
+        trace = lab.trace(side, (), addresses, limit=self._limit)
         self.complete = trace.complete
         self.is_cut = len(trace) >= lab.recordable
         self.events = prepend(self.opening, trace.events)
@@ -67,6 +68,10 @@ class Calls:
             self._visits[address].append(number)
         self._looks: dict[object, int | None] = {}
         self.tree = build_tree(self.events, lab.program, (), self.count_callers)
+
+    @property
+    def _limit(self) -> int:
+        return self._lab.recordable if self._most is None else min(self._most, self._lab.recordable)
 
     def stop(self, event: int, after: int = -1) -> Stop:
         """The stop that reaches an event from another one (by default from the start)."""
@@ -96,7 +101,7 @@ class Calls:
         until = self.stop(last, first) if last is not None else None
         if until is not None and until.address not in involved:
             addresses.append(until.address)
-        trace = self._lab.trace(self._side, self.stops(first), addresses, until, self._lab.recordable)
+        trace = self._lab.trace(self._side, self.stops(first), addresses, until, self._limit)
         entries = [index for index, back in enumerate(trace.events.returns) if back]
         events, complete = trace.events, trace.complete
         known = len(self.events) - 1 - first

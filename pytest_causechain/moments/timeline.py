@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 # Moments given at a time.
 SPREAD = 1_000
+# Events of a run that does not end: some more than the other run has. They go on without anything new.
+ENDLESS_LEAST, ENDLESS_FACTOR = 100_000, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,13 @@ class Window:
 
 
 class Timeline:
-    """The common moments of the two runs of a lab."""
+    """The common moments of the two runs of a lab. `is_endless`: the failing run does not end by itself."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, is_endless: bool = False) -> None:
         self._lab = lab
-        self._passing, self._failing = Calls(lab, "passing"), Calls(lab, "failing")
+        self._passing = Calls(lab, "passing")
+        enough = max(ENDLESS_LEAST, ENDLESS_FACTOR * len(self._passing.events))
+        self._failing = Calls(lab, "failing", enough if is_endless else None)
         # By the indices of the common calls at their ends.
         self._windows: dict[tuple[int, int], Window] = {}
         self._common = align_trees(self._passing.tree, self._failing.tree)

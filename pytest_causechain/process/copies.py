@@ -35,7 +35,7 @@ from pytest_causechain.process.maps import (
 )
 from pytest_causechain.process.subject import Streams, Subject, identity
 from pytest_causechain.process.threads import ProcessGone
-from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, Tracee
+from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA
 
 CODE_AT = SCRATCH + 64
 # The names of the files for the next copy's outputs, then those of all others.
@@ -207,14 +207,3 @@ def has_timers(subject: Subject) -> bool:
         if any(subject.read(SCRATCH_DATA, INTERVAL_SIZE)):
             return True
     return False
-
-
-def replace_stdin(process: Tracee, content: bytes, position: int) -> None:
-    """Another file in the place of descriptor 0, to be read from a position on."""
-    process.write(PATHS_AT, b"stdin\0")
-    number = process.syscall("memfd_create", PATHS_AT, 0)
-    with open(f"/proc/{process.pid}/fd/{number}", "wb", buffering=0) as file:
-        file.write(content)
-    process.syscall("lseek", number, position, os.SEEK_SET)
-    process.syscall("dup3", number, 0, 0)
-    process.syscall("close", number)

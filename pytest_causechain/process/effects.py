@@ -259,7 +259,8 @@ def write_operand(instruction: Instruction) -> str:
     terms = [str(displacement)]
     for register, scale in ((instruction.memory_base, 1), (instruction.memory_index, instruction.memory_index_scale)):
         if register != Register.NONE:
-            terms.append(f"${NAMES[RegisterExt.full_register(register)]} * {scale}")
+            # To gdb some registers are pointers.
+            terms.append(f"(long) ${NAMES[RegisterExt.full_register(register)]} * {scale}")
     return " + ".join(terms)
 
 

@@ -9,7 +9,7 @@ import ctypes
 import os
 import platform
 
-CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 7, 9, 12, 13, 17
+PEEKUSER, POKEUSER, CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 3, 6, 7, 9, 12, 13, 17
 SETOPTIONS, GETEVENTMSG, GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4200, 0x4201, 0x4204, 0x4205, 0x4206, 0x4207
 TRACE_FORK, TRACE_VFORK, TRACE_CLONE, TRACE_EXEC, TRACE_VFORK_DONE, TRACE_EXIT = 0x2, 0x4, 0x8, 0x10, 0x20, 0x40
 EXIT_KILL = 0x100000
@@ -31,11 +31,13 @@ SYSCALLS = {
     "munmap": 11,
     "getitimer": 36,
     "clone": 56,
+    "chdir": 80,
+    "umask": 95,
     "prctl": 157,
     "dup3": 292,
     "memfd_create": 319,
 }
-KCMP, KCMP_FILE, TGKILL, FUTEX = 312, 0, 234, 202
+KCMP, KCMP_FILE, TGKILL, FUTEX, PTRACE = 312, 0, 234, 202, 101
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 INT3 = b"\xcc"
 PAGE = 4096
@@ -78,6 +80,15 @@ def ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> None:
     if _libc.ptrace(request, pid, address, data) == -1:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), f"ptrace {request:#x} of {pid}")
+
+
+def read_user(thread: int, offset: int) -> int:
+    """A word of struct user, by the system call itself: that of the C library cannot tell -1 from an error."""
+    word = ctypes.c_ulong()
+    if _libc.syscall(PTRACE, PEEKUSER, thread, offset, ctypes.byref(word)) == -1:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), f"ptrace {PEEKUSER:#x} of {thread}")
+    return word.value
 
 
 def event_message(thread: int) -> int:

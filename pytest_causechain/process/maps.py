@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import struct
@@ -179,20 +180,33 @@ def read_timers(pid: int) -> str:
         return ""
 
 
-def read_position(pid: int, descriptor: int) -> int | None:
-    """The offset of an open file."""
-    try:
-        return int(Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().split()[1])
-    except OSError:
-        return None
+def read_directory(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/cwd").readlink())
+
+
+def read_umask(pid: int) -> int | None:
+    """None where the kernel does not tell."""
+    lines = Path(f"/proc/{pid}/status").read_text("utf-8", "surrogateescape").splitlines()
+    return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), None)
 
 
 def cpu_seconds(pid: int) -> float:
-    """Spent by a process that has one thread."""
+    """Spent by the threads that a process has now."""
+    spent = 0
+    for thread in list_threads(pid):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            spent += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0])
+    return spent / 1e9
+
+
+def is_waiting(pid: int) -> bool:
+    """Whether all threads of a process sleep, and no child of it could wake them."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+        threads = list_threads(pid)
+        children = [Path(f"/proc/{pid}/task/{thread}/children").read_text() for thread in threads]
     except OSError:
-        return 0.0
+        return False
+    return not any(children) and all(read_state(thread) == "S" for thread in threads)
 
 
 def argument_start(pid: int) -> int:

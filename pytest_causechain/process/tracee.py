@@ -119,6 +119,8 @@ class Tracee:
         self.originals: dict[int, bytes] = {}
         # Called with each thread but the first before it is handed a signal.
         self.before_signal: Callable[[int], None] | None = None
+        # Called when the first thread, on its way to a stop, was stopped by the processor.
+        self.on_trap: Callable[[], None] | None = None
         self.is_over = False
         self.deferred: list[int] = []  # signals held back while we stepped
         self._memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)  # bound to the address space: only after an exec
@@ -330,10 +332,10 @@ class Tracee:
         self.threads.take_turns()
         self.originals[address] = self.read(address, 1)
         if self.registers().rip == address:
-            self.step()  # the execution we stand before was counted when we came here
+            self._pass()  # the execution we stand before was counted when we came here
         for visit in range(visits):
             if visit:
-                self.step()
+                self._pass()
             self.patches[address] = INT3
             self.write(address, INT3)
             self._run_into(address, deadline)
@@ -343,6 +345,11 @@ class Tracee:
             self.write(address, self.originals[address])
         self.originals.clear()
         self.patches.clear()
+
+    def _pass(self) -> None:
+        self.step()
+        if self.on_trap is not None:
+            self.on_trap()
 
     def _run_into(self, address: int, deadline: float) -> None:
         """Resume until the breakpoint is hit, handing the program its signals."""
@@ -356,8 +363,12 @@ class Tracee:
             if not os.WIFSTOPPED(status):
                 raise NotReached(status)
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
-            if sign == signal.SIGTRAP and self.thread == self.pid and self.registers().rip - 1 == address:
-                return
+            if sign == signal.SIGTRAP and self.thread == self.pid:
+                if self.registers().rip - 1 == address:
+                    return
+                if self.on_trap is not None:
+                    self.on_trap()
+                    sign = 0
 
     def _care_for_children(self, thread: int, event: int) -> None:
         """A child that the program just made is not our concern: it runs on with the code as it was.

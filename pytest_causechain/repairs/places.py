@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_causechain.debugger.program import Function, Signature
+from pytest_causechain.debugger.program import Signature
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.intervention import Spot
 from pytest_causechain.model.moment import Position, Stop
@@ -81,8 +81,7 @@ class Places:
         return self._is_executed(effect.statement, executed)
 
     def _is_executed(self, address: int, executed: Collection[int]) -> bool:
-        function = self._program.function_at(address)
-        return function is not None and find_statement(function, address) in executed
+        return self._program.statement_at(address) in executed
 
     def _make(self, effect: Effect) -> Place | None:
         function = self._program.function_at(effect.statement)
@@ -104,20 +103,7 @@ class Places:
                 return None
         if not visits:
             return None
-        return Place(effect, self.position(effect.statement), visits, name, callee, kind)
-
-    def position(self, address: int) -> Position:
-        """Of any instruction."""
-        function = self._program.function_at(address)
-        assert function is not None
-        statement = find_statement(function, address)
-        return self._program.position(statement if statement is not None else function.address)
-
-
-def find_statement(function: Function, address: int) -> int | None:
-    """Where the statement begins that an instruction belongs to."""
-    index = bisect_right(function.statements, address, key=lambda s: s.address) - 1
-    return function.statements[index].address if index >= 0 else None
+        return Place(effect, self._program.position_of(effect.statement), visits, name, callee, kind)
 
 
 def find_parameter(signature: Signature, register: str, types: list[dict[str, Any]]) -> tuple[str, int] | None:
@@ -134,8 +120,8 @@ def trace_visits(lab: RemoteLab, addresses: Sequence[int]) -> dict[int, list[int
     """For each address the numbers of its executions among all of them."""
     trace = lab.trace("failing", (), addresses, limit=lab.recordable)
     times: dict[int, list[int]] = defaultdict(list)
-    for number, event in enumerate(trace.events):
-        times[event.address].append(number)
+    for number, address in enumerate(trace.events.addresses):
+        times[address].append(number)
     return times
 
 

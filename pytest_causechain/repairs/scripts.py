@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from pytest_causechain.debugger.program import ProgramMap
-from pytest_causechain.model.chain import Breakpoint
 from pytest_causechain.model.intervention import Patch
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.effects import Effect
 
 TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
-
-
-def make_breakpoint(program: ProgramMap, stop: Stop) -> Breakpoint:
-    function = program.function_at(stop.address)
-    assert function is not None  # stops are made in the program's own code
-    offset, library = stop.address - function.address, program.library_of(stop.address)
-    return Breakpoint(function.name, function.file, offset, stop.visit, library)
 
 
 def script_intervention(effect: Effect, data: bytes) -> tuple[str, ...]:
@@ -41,6 +33,6 @@ def script_intervention(effect: Effect, data: bytes) -> tuple[str, ...]:
 
 def script_patch(program: ProgramMap, patch: Patch) -> tuple[str, ...]:
     """Commands for where the program has been loaded."""
-    place = make_breakpoint(program, Stop(patch.address, 1))
+    place = program.breakpoint(Stop(patch.address, 1))
     start = f"(unsigned char *) &'{place.function}' + {place.offset}"
     return tuple(f"set *({start} + {number}) = {byte:#04x}" for number, byte in enumerate(patch.code))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.laboratory import Side, name_other
+from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
 from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.chain import Repair
@@ -22,10 +22,11 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.judging import Ask, Judge, what_it_showed
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
-from pytest_causechain.repairs.scripts import make_breakpoint, script_intervention, script_patch
+from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line, Spectrum
 from pytest_causechain.repairs.values import classify, guess_values, show
 
@@ -41,8 +42,8 @@ WATCHED_VISITS = 4
 # Of the time for the search, for learning about the other runs.
 COVERING_SHARE = 0.25
 # An altered run may take longer and write more than the others, but not without end.
-PATIENCE, FIRST_SECONDS = 10, 0.05
-LEAST_CPU_SECONDS, LEAST_SECONDS, LEAST_RUN_SECONDS = 0.05, 0.5, 2.0
+FIRST_SECONDS = 0.05
+LEAST_CPU_SECONDS, LEAST_SECONDS = 0.05, 0.5
 # The failing run and some passing ones are made this often before anything is concluded from them.
 REPETITIONS = 3
 OUTPUT_FACTOR, LEAST_OUTPUT = 8, 1 << 16
@@ -138,7 +139,7 @@ class RepairSearch:
     def run(self) -> None:
         self._progress("looking at what the tests execute")
         self._cover_others()
-        failing, *again = [self._lab.experiment("failing") for _ in range(REPETITIONS)]
+        failing, *again = self._lab.experiments("failing", (), [NOTHING] * REPETITIONS)
         if failing.ending != "timeout" and any(what_it_showed(run) != what_it_showed(failing) for run in again):
             raise Refusal("the failing run shows something else each time: make it independent of time and chance.")
         self._judge = Judge(failing, self._ask)
@@ -175,7 +176,7 @@ class RepairSearch:
             runs.append(self._covered[side])
         usual = statistics.median(seconds) if seconds else FIRST_SECONDS
         self._seconds = max(LEAST_CPU_SECONDS, PATIENCE * usual)
-        self._lab.run_seconds = max(LEAST_RUN_SECONDS, PATIENCE * usual)
+        self._lab.allow(usual)
 
     def _cover(self, side: Side) -> frozenset[int]:
         executed = self._lab.cover(side, self._statements)
@@ -242,12 +243,12 @@ class RepairSearch:
 
     def _variants(self) -> Iterator[Attempt]:
         def rank(variant: Variant) -> tuple[float, int]:
-            position = self._places.position(variant.address)
+            position = self._lab.program.position_of(variant.address)
             suspicion = self._findings.spectrum.suspicion((position.file, position.line))
             return -suspicion, self._places.when(variant.watch, 1)
 
         for variant in sorted(self._places.variants, key=rank):
-            position = self._places.position(variant.address)
+            position = self._lab.program.position_of(variant.address)
             was, then = VARIANT_TEXTS.get(variant.kind, (variant.was, variant.then))
             kind: Kind = "branch" if variant.kind in VARIANT_TEXTS else "value"
             patch = Patch(variant.address, variant.code)
@@ -279,7 +280,7 @@ class RepairSearch:
             was=was,
             with_=then,
             callee=place.callee,
-            stops=tuple(make_breakpoint(program, stop) for stop in intervention.spot.stops),
+            stops=tuple(map(program.breakpoint, intervention.spot.stops)),
             commands=script_intervention(place.effect, intervention.data),
         )
 

@@ -1,4 +1,4 @@
-"""Turns chains into files: chain.json and the gdb scripts of each test, and the index of the session.
+"""Turns chains into files: chain.json, chain.html and the gdb scripts of each test, and the index of the session.
 
 Runs can hold private data, so files and directories are the user's alone; and no reader ever sees half a file.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import encode
 from pytest_causechain.model.files import write_whole
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.report.gdb_script import render_gdb_script
+from pytest_causechain.report.gdb_script import render_gdb_script, render_undo_script
+from pytest_causechain.report.index import render_index
+from pytest_causechain.report.page import render_page
 
 SCHEMA = "causechain/1"
 INDEX_SCHEMA = "causechain-index/1"
@@ -24,7 +26,7 @@ INDEX_SCHEMA = "causechain-index/1"
 SLUG_LIMIT = 44
 
 # What a session writes into a test's directory; anything else there is the user's.
-_OURS = re.compile(r"chain\.json|chain\.html|\d+\.gdb|passing\.stdin|\.causechain-\w+\.tmp")
+_OURS = re.compile(r"chain\.json|chain\.html|\d+(-undo)?\.gdb|(passing|failing)\.stdin|\.causechain-\w+\.tmp")
 
 
 def slug(test: str) -> str:
@@ -47,8 +49,10 @@ def encode_chain(chain: Chain) -> dict[str, Any]:
     return {"schema": SCHEMA, **encode(chain)}
 
 
-def write_artefacts(chain: Chain, directory: Path) -> Path:
-    """Write everything about one test, in place of what an earlier session wrote; the test's own directory."""
+def write_artefacts(chain: Chain, directory: Path, *, root: Path | None = None) -> Path:
+    """Write everything about one test, in place of what an earlier session wrote; the test's own directory.
+
+    The page shows paths relative to `root`."""
     place = directory / slug(chain.test)
     try:
         _make_directory(directory)
@@ -56,13 +60,9 @@ def write_artefacts(chain: Chain, directory: Path) -> Path:
         for old in place.iterdir():
             if _OURS.fullmatch(old.name):
                 old.unlink()
-        stdin_path = None
-        if chain.chain and chain.passing is not None and chain.passing.stdin:
-            stdin_path = place / "passing.stdin"
-            write_whole(stdin_path, chain.passing.stdin.encode("utf-8", "surrogateescape"))
-        for number, link in enumerate(chain.chain, start=1):
-            script = render_gdb_script(chain, link, stdin_path=str(stdin_path.absolute()) if stdin_path else None)
-            write_whole(place / f"{number}.gdb", script.encode("utf-8", "surrogateescape"))
+        _write_scripts(chain, place)
+        page = render_page(chain, root=root, artefacts=place)
+        write_whole(place / "chain.html", page.encode("utf-8", "backslashreplace"))
         # Last, so that whoever finds a chain.json also finds the scripts that belong to it.
         _write_json(place / "chain.json", encode_chain(chain))
     except OSError as error:
@@ -70,11 +70,30 @@ def write_artefacts(chain: Chain, directory: Path) -> Path:
     return place
 
 
-def write_index(chains: Iterable[Chain], directory: Path) -> Path:
-    """Write index.json, which lists the chains of the last session."""
+def _write_scripts(chain: Chain, place: Path) -> None:
+    """For each link one that shows the failure, and one that makes it go away where that was seen."""
+    inputs = {"passing": chain.passing, "failing": chain.failing}
+    paths: dict[str, str | None] = dict.fromkeys(inputs)
+    for side, party in inputs.items():
+        if chain.chain and party is not None and party.stdin:
+            path = place / f"{side}.stdin"
+            write_whole(path, party.stdin.encode("utf-8", "surrogateescape"))
+            paths[side] = str(path.absolute())
+    for number, link in enumerate(chain.chain, start=1):
+        scripts = {f"{number}.gdb": render_gdb_script(chain, link, stdin_path=paths["passing"])}
+        if link.confirmed == "both":
+            scripts[f"{number}-undo.gdb"] = render_undo_script(chain, link, stdin_path=paths["failing"])
+        for name, script in scripts.items():
+            write_whole(place / name, script.encode("utf-8", "surrogateescape"))
+
+
+def write_index(chains: Sequence[Chain], directory: Path, *, root: Path | None = None) -> Path:
+    """Write index.json and index.html, which list the chains of the last session."""
     path = directory / "index.json"
     try:
         _make_directory(directory)
+        page = render_index([(slug(chain.test), chain) for chain in chains], root=root)
+        write_whole(directory / "index.html", page.encode("utf-8", "backslashreplace"))
         _write_json(path, {"schema": INDEX_SCHEMA, "chains": [_list_chain(chain) for chain in chains]})
     except OSError as error:
         raise _refuse(directory, error) from error

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Link, Party, Repair
@@ -17,10 +18,11 @@ from pytest_causechain.report.wording import (
     count_of,
     describe_causes,
     describe_repair,
-    name_test,
+    name_run,
     printable,
     shorten,
     shorten_pair,
+    told_causes,
     twin_repair,
 )
 
@@ -37,22 +39,49 @@ SETTINGS = (
 
 def render_gdb_script(chain: Chain, link: Link, *, stdin_path: str | None = None) -> str:
     """The script for one link of the chain; `stdin_path` is a file with what the passing run reads."""
-    lines = [*_introduce(chain, link)]
-    obstacle = _find_obstacle(chain, link, stdin_path)
+    plan = _Plan(chain.passing, link.moment.stops, [(c, c.passing, c.failing, c.assignment) for c in link.causes])
+    repair = twin_repair(chain)
+    begin = [] if repair is None else [*_go_to_all(repair.stops), _echo(describe_repair(repair)), *repair.commands]
+    return _render(chain, [*_introduce(chain, link)], plan, begin, stdin_path)
+
+
+def render_undo_script(chain: Chain, link: Link, *, stdin_path: str | None = None) -> str:
+    """The other way round: the failing run with the passing run's values, for a link that is confirmed both ways."""
+    changes = [(c, c.failing, c.passing, c.undo) for c in link.causes]
+    plan = _Plan(chain.failing, link.moment.failing_stops, changes)
+    repair = twin_repair(chain)
+    # Stops are counted from where the two runs part: behind the instruction that the repair replaces the effect of.
+    step = [] if repair is None else [command for command in repair.commands if command == "stepi"]
+    begin = [] if repair is None else [*_go_to_all(repair.stops), *step]
+    return _render(chain, [*_introduce_undo(chain, link)], plan, begin, stdin_path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A run, how to get to the moment, and the changes there: each with the old value, the new one, a statement."""
+
+    party: Party | None
+    stops: tuple[Breakpoint, ...]
+    changes: Sequence[tuple[Cause, str, str, str | None]]
+
+
+def _render(chain: Chain, lines: list[str], plan: _Plan, begin: Sequence[str], stdin_path: str | None) -> str:
+    """`begin` are commands to get to where the stops of the plan are counted from."""
+    repair = twin_repair(chain)
+    obstacle = _find_obstacle(chain, plan, repair, stdin_path)
     if obstacle is not None:
         lines += ["", *_comment(f"This link cannot be replayed by a script: {obstacle}"), _echo(obstacle)]
-    elif chain.program is not None and chain.passing is not None:
-        lines += ["", *SETTINGS, *_start_program(chain.program.path, chain.passing, stdin_path)]
-        repair = twin_repair(chain)
-        stops = (*(repair.stops if repair is not None else ()), *link.moment.stops)
+    elif chain.program is not None and plan.party is not None:
+        lines += ["", *SETTINGS, *_start_program(chain.program.path, plan.party, stdin_path)]
+        stops = (*(repair.stops if repair is not None else ()), *plan.stops)
         if libraries := [stop.library for stop in stops if stop.library]:
             lines += ["", *_load_libraries(libraries)]
-        if repair is not None:
-            lines += ["", *_repair(repair)]
-        for stop in link.moment.stops:
+        if begin:
+            lines += ["", *begin]
+        for stop in plan.stops:
             lines += ["", *_go_to(stop)]
-        for cause in link.causes:
-            lines += ["", *_apply(cause)]
+        for change in plan.changes:
+            lines += ["", *_apply(*change)]
         lines += ["", *_go_on(chain)]
     return "\n".join(lines) + "\n"
 
@@ -63,14 +92,14 @@ def _introduce(chain: Chain, link: Link) -> Iterator[str]:
     yield from _comment(f"in plain gdb: gdb -x {number}.gdb (add -batch to leave gdb at the end).")
     if chain.passing is not None:
         yield "#"
-        moment, neighbour = link.moment, name_test(chain.passing.test, beside=chain.test)
-        run = f"the passing run, that of {neighbour}"
+        neighbour = name_run(chain.passing, beside=chain.test)
+        run = f"the passing run, {'' if chain.passing.is_made else 'that of '}{neighbour}"
         if (repair := twin_repair(chain)) is not None:
             run = f"the failing run, which passes {describe_repair(repair)}, makes this repair"
         yield from _comment(
-            f"It starts {run}, goes to the moment of the link, "
-            f"in {moment.function} ({moment.file}:{moment.line}), and makes what differs there as it was "
-            f"in the failing run: {describe_causes(link.causes, 'was', first=True)}. Then it lets the program go on."
+            f"It starts {run}, goes to the moment of the link, {_name_moment(link)}, and makes what differs there "
+            f"as it was in the failing run: {describe_causes(told_causes(link), 'was', first=True)}. "
+            "Then it lets the program go on."
         )
     yield "#"
     if link.confirmed == "context":
@@ -83,11 +112,26 @@ def _introduce(chain: Chain, link: Link) -> Iterator[str]:
         yield from _comment(f"To be expected: the passing run now fails as the failing one did: {chain.failure.text}.")
 
 
-def _repair(repair: Repair) -> Iterator[str]:
-    for stop in repair.stops:
-        yield from _go_to(stop)
-    yield _echo(describe_repair(repair))
-    yield from repair.commands
+def _introduce_undo(chain: Chain, link: Link) -> Iterator[str]:
+    number = chain.chain.index(link) + 1
+    yield from _comment(f"Undoes link {number} of the cause-effect chain of {chain.test}")
+    yield from _comment(f"in plain gdb: gdb -x {number}-undo.gdb (add -batch to leave gdb at the end).")
+    yield "#"
+    yield from _comment(
+        f"It starts the failing run, goes to the moment of the link, {_name_moment(link)}, and makes what differs "
+        "there as it was in the passing run. Then it lets the program go on."
+    )
+    if chain.passing is not None:
+        yield "#"
+        yield from _comment("To be expected: the failing run does not fail any more.")
+
+
+def _name_moment(link: Link) -> str:
+    return f"in {link.moment.function} ({link.moment.file}:{link.moment.line})"
+
+
+def _go_to_all(stops: Sequence[Breakpoint]) -> list[str]:
+    return [line for stop in stops for line in _go_to(stop)]
 
 
 def _comment(text: str) -> list[str]:
@@ -100,33 +144,36 @@ def _echo(text: str) -> str:
     return "echo \\ncausechain: " + printable(text).replace("\\", "\\\\") + "\\n"
 
 
-def _find_obstacle(chain: Chain, link: Link, stdin_path: str | None) -> str | None:
-    """Why there can be no script for this link, or None when there can."""
-    if chain.program is None or chain.passing is None:
-        return "the passing run is not known."
-    repair = twin_repair(chain)
-    if not link.moment.stops and (repair is None or not repair.stops):
+def _find_obstacle(chain: Chain, plan: _Plan, repair: Repair | None, stdin_path: str | None) -> str | None:
+    """Why there can be no script, or None when there can."""
+    if chain.program is None or plan.party is None:
+        return "the run is not known."
+    if not plan.stops and (repair is None or not repair.stops):
         return "its moment has no place in the program's code to stop at; start both runs and compare."
-    if chain.passing.stdin and stdin_path is None:
-        return "there is no file with the passing run's input."
-    names = [chain.program.path, chain.passing.cwd, stdin_path or ""]
-    stops = (*link.moment.stops, *(repair.stops if repair is not None else ()))
+    if plan.party.stdin and stdin_path is None:
+        return "there is no file with the run's input."
+    names = [chain.program.path, plan.party.cwd, stdin_path or ""]
+    stops = (*plan.stops, *(repair.stops if repair is not None else ()))
     names += [name for stop in stops for name in (stop.file, stop.function, stop.library or "")]
     if any(c in name for name in names for c in "\n\r\0"):
         return "the name of a file or function contains a line break."
-    if any(argument.endswith("\n") for argument in chain.passing.argv[1:]):
+    if any(c in text for name, value in plan.party.environment for text in (name, value or "") for c in "\n\r\0"):
+        return "a variable of the environment contains a line break."
+    if any(argument.endswith("\n") for argument in plan.party.argv[1:]):
         # "$(...)" drops them, and the shells have no other notation in common.
-        return "an argument of the passing run ends in a line break."
+        return "an argument of the run ends in a line break."
     return None
 
 
-def _start_program(program: str, passing: Party, stdin_path: str | None) -> Iterator[str]:
+def _start_program(program: str, party: Party, stdin_path: str | None) -> Iterator[str]:
     path = program.replace("\\", "\\\\").replace('"', '\\"')
     yield f'file "{path}"'
-    yield f"set cwd {passing.cwd}"
+    yield f"set cwd {party.cwd}"
+    for name, value in party.environment:
+        yield f"unset environment {name}" if value is None else f"set environment {name} = {value}"
     # Without a redirection the program would read what is typed at gdb's prompt.
-    source = shlex.quote(stdin_path) if passing.stdin and stdin_path else "/dev/null"
-    yield " ".join(["set args", *map(_quote_for_gdb, passing.argv[1:]), "<", source])
+    source = shlex.quote(stdin_path) if party.stdin and stdin_path else "/dev/null"
+    yield " ".join(["set args", *map(_quote_for_gdb, party.argv[1:]), "<", source])
     yield from _comment("Stop at the first instruction: only now are the program's addresses final.")
     yield "starti"
 
@@ -168,17 +215,22 @@ def _name_function(stop: Breakpoint) -> str:
     return f"'{stop.function}'"
 
 
-def _apply(cause: Cause) -> Iterator[str]:
-    passing, failing = shorten_pair(cause.passing, cause.failing)
-    told = f"{shorten(printable(cause.variable), NAME_LIMIT)}: {failing} instead of {passing}"
-    if cause.assignment is None or not _is_statement(cause.assignment):
+def _apply(cause: Cause, old: str, new: str, statement: str | None) -> Iterator[str]:
+    old, new = shorten_pair(old, new)
+    told = f"{shorten(printable(cause.variable), NAME_LIMIT)}: {new} instead of {old}"
+    if statement is None or not _is_statement(statement):
         yield from _comment(f"{told}. This cannot be written as one statement, so the script leaves it out.")
         yield _echo(f"left out, as no single statement does it: {told}")
         return
     yield from _comment(told)
     yield _echo(told)
+    place, _, value = statement.strip().removesuffix(";").partition(" = ")
+    if "::" in value and cause.frame:
+        # What belongs to a call further inside is found from there only.
+        yield from ("frame 0", f"set $causechain = {value}")
+        value = "$causechain"
     yield f"frame {cause.frame or 0}"
-    yield f"set variable {cause.assignment.strip().removesuffix(';')}"
+    yield f"set variable {place} = {value}"
 
 
 def _is_statement(assignment: str) -> bool:
@@ -188,7 +240,7 @@ def _is_statement(assignment: str) -> bool:
 def _go_on(chain: Chain) -> Iterator[str]:
     if chain.oracle is not None and chain.oracle.kind == "hang":
         yield from _comment("The run is expected to hang: Ctrl-C stops it.")
-    yield _echo("the passing run goes on with this change")
+    yield _echo("the run goes on with this change")
     yield "continue"
     yield from _comment("Still alive: it was stopped by a signal.")
     yield "if $_isvoid($_exitcode) && $_isvoid($_exitsignal)"

@@ -36,14 +36,22 @@ def _variables(link: Link) -> set[str]:
 def locate_link(chain: Chain, index: int) -> Place:
     """The line a reader should look at: what made the cause so, else the call, else the moment's own line."""
     link = chain.chain[index]
-    if link.made_by is not None:
-        return link.made_by
+    if link.origin is not None:
+        return link.origin
     moment = link.moment
     transition = find_transition(chain, index)
     # The moment of a call lies in the called function; the line that calls it is the transition's.
     if moment.is_entry and transition is not None and transition.function in moment.backtrace[1:2]:
         return Place(transition.file, transition.line, transition.function)
     return Place(moment.file, moment.line, moment.function)
+
+
+def locate_failure(chain: Chain) -> Place | None:
+    """Where the failing run was when it ended, if that is in the program's own code."""
+    for frame in chain.failure.backtrace if chain.failure is not None else ():
+        if frame.file is not None:
+            return Place(frame.file, frame.line, frame.function)
+    return None
 
 
 def locate_suspect(chain: Chain, suspect: Suspect) -> Pointer | None:
@@ -81,8 +89,8 @@ def name_files(chain: Chain) -> Mapping[str, str]:
 def _files(chain: Chain) -> Iterator[str]:
     for link in chain.chain:
         yield link.moment.file
-        if link.made_by is not None:
-            yield link.made_by.file
+        if link.origin is not None:
+            yield link.origin.file
     for transition in chain.transitions:
         yield transition.file
         yield transition.earliest.file

@@ -7,12 +7,15 @@ cursor, start a new line or change colours in somebody's terminal.
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Literal
 
-from pytest_causechain.model.chain import Cause, Chain, Party, Repair
+from pytest_causechain.model.chain import Cause, Chain, Link, Party, Repair
 
 # Two values of this length and their variable still fit into two lines of the report's text column.
 VALUE_LIMIT = 32
@@ -21,6 +24,7 @@ NAME_LIMIT = 40
 NAMED_CAUSES = 3
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_SEVERAL_LINES = re.compile(r"lines \d+-\d+$")
 _NULL_POINTERS = frozenset({"NULL", "0x0", "0", "nullptr", "(nil)"})
 
 
@@ -44,15 +48,23 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: max(limit - 3, 0)] + "..."
 
 
-def shorten_pair(passing: str, failing: str, limit: int = VALUE_LIMIT) -> tuple[str, str]:
-    """Both values, printable and short; where only their far ends differ, the ends are kept."""
+def shorten_pair(passing: str, failing: str, limit: int = VALUE_LIMIT, head: int = 0) -> tuple[str, str]:
+    """Both values, printable and short; where they differ only far behind their beginning, of which `head` characters
+    are always kept, the place where they begin to differ is shown."""
     passing, failing = printable(passing), printable(failing)
+    head = head if head <= limit // 2 else 0
     pairs = zip(passing, failing, strict=False)
     common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-    if max(len(passing), len(failing)) > limit and common > limit // 2:
+    # Equal ones have no such place.
+    if max(len(passing), len(failing)) > limit and common > max(limit // 2, head + 11) and passing != failing:
         # Some characters before the first difference tell the reader where in the value it is.
-        passing, failing = ("..." + text[common - 8 :] for text in (passing, failing))
+        passing, failing = (f"{text[:head]}...{text[common - 8 :]}" for text in (passing, failing))
     return shorten(passing, limit), shorten(failing, limit)
+
+
+def name_function(name: str) -> str:
+    """Without what a C++ compiler adds to the name that was written."""
+    return printable(re.sub(r"\(anonymous namespace\)::|\[abi:\w+\]", "", name))
 
 
 def quote_argument(argument: str) -> str:
@@ -71,6 +83,12 @@ def describe_command(party: Party) -> str:
     return " ".join(words)
 
 
+def describe_commands(passing: Party, failing: Party, limit: int) -> tuple[str, str]:
+    """Both command lines, short, with the program's name and the part in which they differ."""
+    program = quote_argument(PurePath(failing.argv[0]).name) if failing.argv else ""
+    return shorten_pair(describe_command(passing), describe_command(failing), limit, head=len(program) + 1)
+
+
 def name_test(test: str, beside: str) -> str:
     """A short name for a test: without directories, and without its file when `beside` lives there too."""
     file, _, name = test.partition("::")
@@ -79,8 +97,35 @@ def name_test(test: str, beside: str) -> str:
     return printable("::".join(part for part in (file.rpartition("/")[2], name) if part))
 
 
+def told_causes(link: Link) -> tuple[Cause, ...]:
+    """The causes of a link as a reader tells them apart: what reads the same is one, and variables of one name in
+    several calls get the name of their function."""
+    told = {(cause.variable, cause.passing, cause.failing): cause for cause in reversed(link.causes)}
+    causes = list(told.values())[::-1]
+    names = Counter(cause.variable for cause in causes)
+    return tuple(_qualify(cause, link) if names[cause.variable] > 1 else cause for cause in causes)
+
+
+def _qualify(cause: Cause, link: Link) -> Cause:
+    backtrace = link.moment.backtrace
+    if cause.frame is None or cause.frame >= len(backtrace):
+        return cause
+    return replace(cause, variable=f"{backtrace[cause.frame]}'s {cause.variable}")
+
+
+def name_run(party: Party, beside: str) -> str:
+    """The test that a run belongs to, or that it was made from."""
+    name = name_test(party.test, beside)
+    return f"a run like that of {name}" if party.is_made else name
+
+
 def describe_causes(
-    causes: Sequence[Cause], verb: Literal["was", "became"], *, first: bool, peer: str = "passing run"
+    causes: Sequence[Cause],
+    verb: Literal["was", "became"],
+    *,
+    first: bool,
+    peer: str = "passing run",
+    limit: int = NAMED_CAUSES,
 ) -> str:
     """What the variables were in the failing run and, in brackets, in the passing one.
 
@@ -88,7 +133,7 @@ def describe_causes(
     """
     named = [
         _describe_cause(cause, verb, peer if first and index == 0 else None)
-        for index, cause in enumerate(causes[:NAMED_CAUSES])
+        for index, cause in enumerate(causes[:limit])
     ]
     return _join(named, len(causes))
 
@@ -99,7 +144,7 @@ def _describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | No
     if not failing:
         said = f"{variable} was removed" if verb == "became" else f"{variable} was missing"
     elif cause.kind == "input":
-        said = f"the input {variable} {'were' if variable.startswith('stdin lines') else 'was'} {failing}"
+        said = f"the input {variable} {'were' if _SEVERAL_LINES.search(variable) else 'was'} {failing}"
     elif _is_address(cause, failing):
         said = f"{variable} {'came to point' if verb == 'became' else 'pointed'} to {failing}"
     else:
@@ -135,7 +180,7 @@ def _describe_change(cause: Cause, towards: Literal["failing", "passing"]) -> st
 def _join(named: Sequence[str], count: int) -> str:
     if count > len(named):
         return f"{', '.join(named)} and {count - len(named)} more"
-    return " and ".join(named)
+    return ", ".join([*named[:-2], " and ".join(named[-2:])])
 
 
 def twin_repair(chain: Chain) -> Repair | None:
@@ -155,7 +200,7 @@ def describe_repair(repair: Repair) -> str:
         case "return", _:
             return f"with {then} returned instead of {was}"
         case "argument", _:
-            callee = f" passed to {shorten(printable(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
+            callee = f" passed to {shorten(name_function(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
             return f"with {variable} = {then} instead of {was}{callee}"
         case _, None:
             return f"with {then} instead of {was}" + (" stored" if repair.visit else "")

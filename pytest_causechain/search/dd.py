@@ -159,10 +159,15 @@ def isolate(units: tuple[Unit[T], ...], outcomes: Outcomes[frozenset[T]]) -> Iso
         raise ValueError("no deltas: the same configuration cannot both pass and fail")
     narrowing = settle(narrow(frozenset(), units), outcomes)
     difference = deltas_of(narrowing.difference)
-    if outcomes(difference) is Outcome.FAIL:
-        return Isolation(difference, is_alone=True)
-    context = restrict(units, narrowing.passing)
-    trimming = settle(Trimming(narrowing.failing, (bundle(context),), difference), outcomes)
+    is_alone = outcomes(difference) is Outcome.FAIL
+    # What could not be told apart while it decided may hold some that are not needed.
+    tried = narrowing.difference if len(difference) > 1 else ()
+    if not is_alone:
+        tried = (bundle(restrict(units, narrowing.passing)), *tried)
+    start = Trimming(
+        difference if is_alone else narrowing.failing, tried, frozenset() if len(difference) > 1 else difference
+    )
+    trimming = settle(start, outcomes)
     if trimming.pending or len(trimming.needed) > CONJUNCTION_LIMIT:
-        return Isolation(difference, is_alone=False)
+        return Isolation(difference, is_alone)
     return Isolation(trimming.failing, is_alone=True)

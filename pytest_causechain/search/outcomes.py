@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from pytest_causechain.model.chain import Tally
@@ -49,9 +49,17 @@ class Outcomes(Generic[Configuration]):
     def has_run(self, configuration: Configuration) -> bool:
         return configuration in self._observed
 
+    def observed(self, configuration: Configuration) -> Any:
+        """What one that has run showed."""
+        return self._observed[configuration]
+
     def known(self, configuration: Configuration) -> Outcome | None:
         """The outcome of one that has been asked for before."""
         return self._known.get(configuration)
+
+    def all_known(self) -> Mapping[Configuration, Outcome]:
+        """All that have been asked for, in this order."""
+        return self._known
 
     def chance(self, outcome: Outcome) -> float:
         """How likely it is for a new configuration, by what was seen so far."""

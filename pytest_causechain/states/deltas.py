@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from pytest_causechain.states.inputs import Edit, input_edits, word_edits
+from pytest_causechain.states.greater import Greater, Part, PartKind
 from pytest_causechain.states.matching import Matching, Pair
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.shapes import Place
 from pytest_causechain.states.spots import Kind, Spot
 from pytest_causechain.states.unfolding import no_collection
+from pytest_causechain.states.wholes import Unit, gather_units
 from pytest_causechain.states.wording import Told
 
 
@@ -31,15 +31,16 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delta:
-    """One difference: a slot of the memory, or one edit (by number) of the unread input.
+    """One difference: slots of the memory, or a part of the greater state. Of several slots the first is at which it
+    is told.
 
     What it takes to tell it is found out when it is asked for: of many deltas few are ever told. `requires` are those
     without which it makes no sense: a pointer to an object that lies where the other run has none in a block."""
 
-    kind: Kind | Literal["input"]
+    kind: Kind | PartKind
     told: Told
-    slot: Slot | None = None
-    edit: int | None = None
+    slots: tuple[Slot, ...] = ()
+    part: Part | None = None
     requires: list[Delta] = field(default_factory=list, repr=False)
 
     @property
@@ -71,6 +72,10 @@ class Delta:
         return self.told.assignment
 
     @property
+    def undo(self) -> str | None:
+        return self.told.undo
+
+    @property
     def value_key(self) -> str | None:
         return self.told.value_key
 
@@ -84,19 +89,18 @@ class Comparison:
     """Two matched states and all that differs between them."""
 
     matching: Matching
-    edits: tuple[Edit, ...]
+    greater: Greater
     deltas: tuple[Delta, ...]
 
 
-def compare_states(matching: Matching, passing_stdin: bytes, failing_stdin: bytes) -> Comparison:
-    edits = input_edits(
-        passing_stdin[matching.passing.visit.stdin_position or 0 :],
-        failing_stdin[matching.failing.visit.stdin_position or 0 :],
-    )
-    read = failing_stdin[: matching.failing.visit.stdin_position or 0].count(b"\n")
-    inputs = [Delta("input", told, edit=number) for number, told in word_edits(edits, read)]
+def compare_states(matching: Matching) -> Comparison:
+    """What lies ahead of the runs comes first. What they have left behind them in files is the last to be blamed."""
+    passing, failing = matching.passing, matching.failing
+    greater = Greater(passing.visit, failing.visit, (passing.memory, failing.memory))
+    inputs = [Delta(part.kind, told, part=part) for part, told in greater.inputs()]
+    past = [Delta(part.kind, told, part=part) for part, told in greater.past()]
     with no_collection():
-        return Comparison(matching, edits, (*inputs, *memory_deltas(matching)))
+        return Comparison(matching, greater, (*inputs, *memory_deltas(matching), *past))
 
 
 def memory_deltas(matching: Matching) -> list[Delta]:
@@ -107,8 +111,9 @@ def memory_deltas(matching: Matching) -> list[Delta]:
     order = matching.failing.naming.order
     last = len(order)
     found.sort(key=lambda pair: rank_spot(pair[0], order, last))
-    deltas = [Delta(kind, spot, make_slot(spot)) for spot, kind in found]
-    link_required(deltas)
+    units = gather_units(matching, found)
+    deltas = [Delta(unit.kind, unit.told, tuple(map(make_slot, unit.spots))) for unit in units]
+    link_required(deltas, units)
     return deltas
 
 
@@ -160,7 +165,8 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]
     if ours.shape is not theirs.shape and (ours.parts is not None or theirs.parts is not None):
         places = theirs.shape.leaves_around(pointer.offset for pointer in passing.pointers(ours))
     else:
-        places = theirs.shape.open_leaves(left, right)
+        shape = theirs.shape.widen(ours.shape) if theirs.kept is None else theirs.shape
+        places = shape.open_leaves(left, right)
     # Equal bytes are equal values, unless some of them are addresses.
     is_sure = not (passing.hidden_words(ours) or failing.hidden_words(theirs)) and ours.shape is theirs.shape
     for place in places:
@@ -170,7 +176,9 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]
             continue
         if ours.holds(place.leaf.offset, place.leaf.size):
             spot = Spot(matching, ours, theirs, place)
-            if (kind := spot.find_kind()) is not None:
+            # Of what only the passing run has in a container's buffer nothing can be told but that.
+            is_gone = theirs.kept is None and not theirs.shape.holds(start, place.leaf.size)
+            if (kind := "value" if is_gone else spot.find_kind()) is not None:
                 yield spot, kind
 
 
@@ -179,20 +187,19 @@ def make_slot(spot: Spot) -> Slot:
     return Slot(spot.ours, spot.theirs, leaf.offset, leaf.size, leaf.bits, spot.is_pointer, spot.is_whole)
 
 
-def link_required(deltas: Sequence[Delta]) -> None:
+def link_required(deltas: Sequence[Delta], units: Sequence[Unit]) -> None:
     """A pointer into a block of several objects, to one that the passing run has not there, needs what makes it one."""
-    pointing = [(delta, spot.new_part) for delta in deltas if (spot := delta.told) and isinstance(spot, Spot)]
+    pointing = [(d, spot.new_part) for d, unit in zip(deltas, units, strict=True) for spot in unit.spots]
     wanted = [(delta, part) for delta, part in pointing if part is not None]
     if not wanted:
         return
-    within = defaultdict[Object, list[Delta]](list)
+    within = defaultdict[Object, list[tuple[int, Delta]]](list)
     for delta in deltas:
-        if delta.slot is not None:
-            within[delta.slot.failing].append(delta)
+        for slot in delta.slots:
+            within[slot.failing].append((slot.offset, delta))
     for delta, (o, start, end) in wanted:
-        delta.requires.extend(
-            other for other in within[o] if other.slot is not None and start <= other.slot.offset < end
-        )
+        others = [other for offset, other in within[o] if start <= offset < end and other is not delta]
+        delta.requires.extend(dict.fromkeys(others))
 
 
 def close_configuration(deltas: Iterable[Delta]) -> list[Delta]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.states.containers import Containers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
 from pytest_causechain.states.memory import Memory, usable_size
@@ -20,6 +23,9 @@ from pytest_causechain.states.objects import IMAGE, Object, Pointer, Target
 from pytest_causechain.states.shapes import Place
 from pytest_causechain.states.unfolding import Unfolding
 from pytest_causechain.states.variables import find_variables
+
+if TYPE_CHECKING:
+    from networkx import MultiDiGraph
 
 
 class MemoryGraph:
@@ -35,7 +41,7 @@ class MemoryGraph:
 
     @cached_property
     def _unfolding(self) -> Unfolding:
-        return Unfolding(self.visit, self.layouts, self.memory, self.variables)
+        return Unfolding(self.visit, self.layouts, self.memory, self.variables, self.program.vtables)
 
     @property
     def objects(self) -> list[Object]:
@@ -47,13 +53,25 @@ class MemoryGraph:
         return self._unfolding.starts
 
     @cached_property
+    def containers(self) -> Containers:
+        return Containers(self)
+
+    @cached_property
     def naming(self) -> Naming:
         return Naming(self)
 
     @cached_property
     def vertices(self) -> int:
         """Values a reader could name."""
-        return sum(o.shape.weight for o in self.objects)
+        return sum(map(attrgetter("shape.weight"), self.objects))
+
+    def to_networkx(self) -> MultiDiGraph:
+        """A view for scripts. Vertices have `name`, `kind`, `type`, `value` (as text; None for what consists of
+        values) and `address`, edges their `operation`: `list`, `()->next`, `()[2]`, `*()`. The vertex "<root>" leads to
+        all variables."""
+        from pytest_causechain.states.views import view_graph  # which needs this module
+
+        return view_graph(self)
 
     # Contents
 
@@ -82,7 +100,8 @@ class MemoryGraph:
 
     def covered(self, o: Object) -> int:
         """How far the leaves reach: what is behind the last whole element of a block is not looked at."""
-        if o.shape.is_text or o.shape.raw or o.kind == "variable":
+        is_buffer = o.kept is None and o.shape.kept is not None  # of a container
+        if o.shape.is_text or (o.shape.raw and not is_buffer) or o.kind == "variable":
             return o.size
         run = o.shape.runs[-1]
         return run.offset + (run.cut or run.count * self.layouts.size(run.type))

@@ -1,17 +1,15 @@
-"""Turns what two runs have not read yet of their input into deltas."""
+"""Turns what two runs have not read yet of an input into edits, line by line."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pytest_causechain.model.sequences import find_edits
 from pytest_causechain.states.layout import show_text
 from pytest_causechain.states.wording import Wording
 
-# A longer unread input is one delta: comparing it line by line takes the square of its length.
-INPUT_LINES_LIMIT = 2_000
 ABSENT = ""
 # Only what C's input functions take for the end of a line.
 LINE = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -27,36 +25,44 @@ class Edit:
 
 
 def input_edits(passing: bytes, failing: bytes) -> tuple[Edit, ...]:
+    """Each line that differs is an edit by itself, so that it can be a cause of its own."""
     ours, theirs = LINE.findall(passing), LINE.findall(failing)
-    if max(len(ours), len(theirs)) > INPUT_LINES_LIMIT:
-        return (Edit((passing,), (failing,), passing != failing),)
     edits: list[Edit] = []
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
-        shared = min(i2 - i1, j2 - j1)
-        if tag == "replace":
-            # Line by line as far as they go together, so that each can be a cause of its own.
-            edits += (Edit((ours[i1 + k],), (theirs[j1 + k],), True) for k in range(shared))
-            i1, j1 = i1 + shared, j1 + shared
+    here = there = 0
+    for i1, i2, j1, j2 in (*find_edits(ours, theirs), (len(ours), len(ours), len(theirs), len(theirs))):
+        if here < i1:
+            edits.append(Edit(tuple(ours[here:i1]), tuple(theirs[there:j1]), False))
         if i1 < i2 or j1 < j2:
-            edits.append(Edit(tuple(ours[i1:i2]), tuple(theirs[j1:j2]), tag != "equal"))
+            edits.append(Edit(tuple(ours[i1:i2]), tuple(theirs[j1:j2]), True))
+        here, there = i2, j2
     return tuple(edits)
 
 
-def word_edits(edits: tuple[Edit, ...], lines_read: int) -> Iterator[tuple[int, Wording]]:
+def join_lines(parts: Sequence[Sequence[bytes]]) -> bytes:
+    """The last line of an input may lack its end; where others follow it, it gets one."""
+    lines = [line for part in parts for line in part]
+    return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines[:-1]) + b"".join(lines[-1:])
+
+
+def word_edits(edits: tuple[Edit, ...], lines_read: int, source: str = "stdin") -> Iterator[tuple[int, Wording]]:
     """Number and wording of each edit that makes a difference."""
     line = lines_read + 1
+    hunk = 0
     for number, edit in enumerate(edits):
-        if edit.differs:
+        if not edit.differs:
+            hunk = number
+        else:
             name = f"lines {line}-{line + len(edit.failing) - 1}" if len(edit.failing) > 1 else f"line {line}"
             yield (
                 number,
                 Wording(
-                    key="stdin",  # which of its lines decides may change as it is read; it is one input
-                    name=f"stdin {name}",
+                    key=source,  # which of its lines decides may change as it is read; it is one input
+                    name=f"{source} {name}",
                     type="input",
                     passing=show_lines(edit.passing),
                     failing=show_lines(edit.failing),
-                    group=("input", "stdin", name),
+                    # Lines that follow one another belong together.
+                    group=("input", source, f"hunk {hunk}", name),
                 ),
             )
         line += len(edit.failing)

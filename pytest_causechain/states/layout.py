@@ -24,10 +24,13 @@ OWN_ROWS: dict[int, dict[str, Any]] = {
     BYTE: {"name": "char", "size": 1, "kind": "char", "signed": True},
     INTEGER: {"name": "int", "size": 4, "kind": "int", "signed": True},
 }
+# How the compiler names an object's pointer to the table of its class.
+VTABLE = "_vptr"
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
 # Enough of a union to recognise it by.
 MEMBERS_SHOWN = 3
+CHARACTERS_SHOWN = 8
 ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 # From the value of a pointer and the type it points to.
 Follow = Callable[[int, int], str]
@@ -84,10 +87,15 @@ class Layouts:
         self.holds_pointer = cache(self._holds_pointer)
         self.holds_integer = cache(self._holds_integer)
         self.is_opaque = cache(self._is_opaque)
+        self.is_linked = cache(self._is_linked)
+        self.tag = cache(self._find_tag)
         self.weight = cache(self._weigh)
         self.rank = cache(self._rank)
         self.inside = cache(self._find_inside)
         self.gaps = cache(self._gaps_of)
+        self.is_dynamic = cache(self._is_dynamic)
+        self.conditions = cache(lambda number: tuple(self._find_conditions(number)))
+        self.containers = cache(lambda number: tuple(self._walk_containers(number, 0)))
         self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
 
     def row(self, number: int) -> dict[str, Any]:
@@ -125,6 +133,29 @@ class Layouts:
         if row["kind"] == "array":
             return self.holds_integer(row["target"])
         return bool(row["kind"] == "int" and row["size"] == POINTER_SIZE)
+
+    def _is_linked(self, number: int) -> bool:
+        """Whether pointers lead from a type to itself again, as in the links of lists and trees."""
+        pending, seen = [number], set[int]()
+        while pending:
+            targets = {kind for _, kind, _ in self.pointers(pending.pop())}
+            if number in targets:
+                return True
+            pending += targets - seen
+            seen |= targets
+        return False
+
+    def _find_tag(self, number: int) -> Leaf | None:
+        """The enumeration at the beginning of a struct that tells what the union in it holds."""
+        row = self.row(number)
+        fields = row["fields"] if row["kind"] == "struct" else []
+        if not any(self._holds_union(field[3]) for field in fields):
+            return None
+        first: Leaf | None = next(iter(self.leaves(number)), None)
+        return first if first is not None and not first.offset and self.kind(first.type) == "enum" else None
+
+    def _holds_union(self, number: int) -> bool:
+        return self.kind(number) == "union" or (self.kind(number) == "array" and self._holds_union(self.target(number)))
 
     def is_text(self, number: int) -> bool:
         """An array of characters is one value."""
@@ -205,15 +236,72 @@ class Layouts:
         return EXTENDED.size if is_extended else int(row["size"])
 
     def _field_path(self, field: list[Any]) -> str:
-        """A base class has its own name for a field and is not written; nor is an anonymous struct. An anonymous
-        union goes by the name of its first member."""
+        """A base class is not written; nor is an anonymous struct. An anonymous union goes by the name of its first
+        member. `*` and `<1>` are what an optional and a tuple have instead of members."""
         name, _, _, kind = field
         row = self.row(kind)
-        if row["kind"] == "struct" and name == row["name"]:
-            return ""
         if name:
-            return f".{name}"
+            return name if name[0] in "*<" else f".{name}"
         return self._field_path(row["fields"][0]) if row["kind"] == "union" and row["fields"] else ""
+
+    def path_to(self, number: int, offset: int, wanted: int) -> str | None:
+        """Of a part of a type, which begins at an offset."""
+        path = ""
+        while number != wanted or offset:
+            row = self.row(number)
+            if row["kind"] == "array" and self.size(row["target"]):
+                number = row["target"]
+                index, offset = divmod(offset, self.size(number))
+                path += f"[{index}]"
+                continue
+            fields = [
+                f for f in row.get("fields", ()) if 0 <= offset - f[1] // 8 < self.size(f[3]) and self.weight(f[3])
+            ]
+            if row["kind"] != "struct" or not fields:
+                return None
+            path += self._field_path(fields[-1])
+            number, offset = fields[-1][3], offset - fields[-1][1] // 8
+        return path
+
+    def _walk_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
+        """Offset and type of each container of the C++ library in a type, those in others behind them."""
+        row = self.row(number)
+        if "container" in row:
+            yield offset, number
+        if row["kind"] == "struct" and not self.is_opaque(number):
+            for _, bit, _, kind in row["fields"]:
+                yield from self._shift_containers(kind, offset + bit // 8)
+        elif row["kind"] == "array":
+            for i in range(row["count"]) if self.containers(row["target"]) else ():
+                yield from self._shift_containers(row["target"], offset + i * self.size(row["target"]))
+
+    def _find_conditions(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Of each optional where what it holds begins and ends, and the byte that tells whether it does."""
+        for offset, kind in self.containers(number):
+            plan = self.row(kind)["container"]
+            if plan["kind"] == "optional":
+                start = offset + plan["value"]
+                yield start, start + self.size(plan["element"]), offset + plan["flag"]
+
+    def _shift_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
+        for at, kind in self.containers(number):
+            yield offset + at, kind
+
+    def _is_dynamic(self, number: int) -> bool:
+        """Of a class with virtual functions: an object of it tells of which class it really is."""
+        row = self.row(number)
+        first = [field for field in row.get("fields", ()) if not field[1]] if row["kind"] == "struct" else []
+        return any(name.startswith(VTABLE) or (not name and self.is_dynamic(kind)) for name, _, _, kind in first)
+
+    def class_name(self, number: int) -> str:
+        """Of a class with virtual functions: there may be others in its place. What only holds such an object, for
+        shared pointers, goes by its name."""
+        row = self.row(number)
+        if row["name"].startswith("std::_Sp_counted_ptr_inplace<"):
+            held = max((f for f in row["fields"]), key=lambda field: int(field[1]))[3]
+            inner = max((f[3] for f in self.row(held).get("fields", ())), key=self.size, default=held)
+            return self.class_name(inner)
+        return str(row["name"]) if self.is_dynamic(number) else ""
 
     def _pointers_of(self, number: int) -> tuple[tuple[int, int, str], ...]:
         """(offset, type pointed to, path) of all pointers in a type."""
@@ -313,7 +401,7 @@ class Layouts:
             return
         if row["kind"] in ("struct", "union"):
             for name, bit, _, kind in row["fields"]:
-                inner = f"{path}.{name}" if name and name != self.name(kind) else path
+                inner = path + self._field_path([name, bit, 0, kind])
                 yield from self._walk_unions(kind, inner, offset + bit // 8, inside or row["kind"] == "union")
         elif row["kind"] == "array":
             width = self.size(row["target"])
@@ -441,6 +529,12 @@ def show_extended(data: bytes) -> str:
         context.prec = 20
         shown = f"{(+value).normalize():g}"
     return sign + shown
+
+
+def show_characters(data: bytes) -> str:
+    """The first elements of an array that is no text."""
+    shown = [f"'{chr(byte)}'" if chr(byte).isalnum() and byte < 127 else str(byte) for byte in data[:CHARACTERS_SHOWN]]
+    return "{" + ", ".join([*shown, "..."] if len(data) > len(shown) else shown) + "}"
 
 
 def show_text(data: bytes) -> str:

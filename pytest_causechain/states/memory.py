@@ -147,25 +147,23 @@ def join_image(regions: list[Region]) -> list[Region]:
 def walk_heap(region: Region, blocks: dict[int, int], freed: dict[int, tuple[int, int]]) -> None:
     """Each chunk of the main arena, without the unused top."""
     words = memoryview(region.data)[: len(region.data) // WORD.size * WORD.size].cast("Q")
-    origin, last = region.start + HEADER, len(region.data)
-    before = first = None
-    at = 0
-    while at + HEADER <= last:
-        head = words[(at >> 3) + 1]
+    last, origin = len(words), region.start + HEADER
+    before = None
+    at = 0  # counted in words, as is size: each chunk of a large heap passes through here
+    while at + 1 < last:
+        head = words[at + 1]
         if not head & PREVIOUS_IN_USE and before is not None:
             # The last word of a block in a free list holds its size, the first ones its links.
             kept = LARGE_LINKS if blocks[before] >= LARGE else LINKS
             freed[before] = (kept, blocks[before] - 8)
-        size = head & ~FLAGS
-        if size < SMALLEST or at + size >= last:
+        size = head >> 3
+        if size < SMALLEST >> 3 or at + size >= last:
             break
-        before = origin + at
-        if first is None:
-            first = before
-        blocks[before] = size - 8
+        before = origin + (at << 3)
+        blocks[before] = (size << 3) - 8
         at += size
-    if first is not None and blocks[first] >= SMALLEST_TABLE:
-        for start in kept_by_thread(region, first, blocks):
+    if before is not None and blocks[origin] >= SMALLEST_TABLE:
+        for start in kept_by_thread(region, origin, blocks):
             freed[start] = (LINKS, blocks[start])
 
 

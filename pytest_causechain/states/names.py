@@ -13,12 +13,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from pytest_causechain.debugger.program import FOREIGN
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.states.objects import Object, Variable
 from pytest_causechain.states.sources import mentioned_names
 from pytest_causechain.states.unfolding import no_collection
 
 if TYPE_CHECKING:
+    from pytest_causechain.states.containers import Container, Owner
     from pytest_causechain.states.graph import MemoryGraph
 
 # More steps of one kind are counted instead: `list(->next 12 times)->value`.
@@ -27,6 +29,11 @@ STEPS_WRITTEN = 6
 LENGTH_WRITTEN, LENGTH_KEPT = 400, 80
 # Operators and brackets, then the variable it all starts from; not the name of a type.
 ROOT = re.compile(r"([&*(]*)(?!void \*)\w")
+# What an optional and a tuple have instead of members.
+MARK = re.compile(r"\*|<\d+>")
+ELEMENT = re.compile(r"\[(\d*)\](.*)", re.DOTALL)
+OF_THIS = re.compile(r"([&*(]*)this->(\w+)")
+INDEX = re.compile(r"\[(-?\d+)\]$")
 # Stands for the object while a part is made: neither identifiers nor operators contain it.
 HOLE = "\0"
 
@@ -49,6 +56,8 @@ class Expression:
         return f"{self.start}({self.step} {self.times} times)"
 
     def part(self, is_direct: bool, path: str) -> Expression:
+        if self.start.startswith("&"):
+            return Expression(write_part(is_direct, str(self), path), self.frame)
         before, _, step = write_part(is_direct, HOLE, path).partition(HOLE)
         if not before and step == self.step:
             return replace(self, times=self.times + 1)
@@ -117,13 +126,29 @@ class Naming:
 
     @cached_property
     def _short_ways(self) -> Ways:
-        variables = self._graph.variables
+        # What a function of the C++ library calls its variables comes last.
+        variables = sorted(self._graph.variables, key=self._is_foreign)
         mentioned = mentioned_names(self._graph.visit.frames)
-        roots = sorted(variables, key=lambda o: o.name not in mentioned)
+        roots = sorted(variables, key=lambda o: (self._is_foreign(o), o.name.removeprefix("&") not in mentioned))
         ways: Ways = {(o, 0): None for o in variables}
+        ways |= self._ways_here()
         with no_collection():
             self._spread(roots, ways)
         return ways
+
+    def _is_foreign(self, o: Variable) -> bool:
+        file = self._graph.visit.frames[o.frame].file if o.frame is not None else None
+        return file is not None and file.startswith(FOREIGN)
+
+    def _ways_here(self) -> Ways:
+        """The variables of callers that a member function's object, or its references, are: there they go by these."""
+        found: Ways = {}
+        for o in self._graph.variables:
+            if o.frame == 0 and not o.is_unset and (o.name == "this" or o.name.startswith("&")):
+                target = self._graph.target(self._graph.words(o)[0])
+                if isinstance(target.object, Variable) and target.object.frame and not target.offset:
+                    found.setdefault((target.object, 0), Step(o, 0, 0))
+        return found
 
     @cached_property
     def _lasting_ways(self) -> Ways:
@@ -198,12 +223,22 @@ class Naming:
         pending = [node]
         while pending:
             (o, base), step = pending[-1], ways.get(pending[-1])
+            owner = self._graph.containers.owners.get(o) if not base else None
             if pending[-1] in written:
                 pending.pop()
+            elif owner is not None and self._holder(owner) not in pending:
+                if self._holder(owner) in written:
+                    container = self._container(written[self._holder(owner)], owner.container, is_key)
+                    written[o, base] = Expression(f"&{container}{owner.label}", container.frame)
+                else:
+                    pending.append(self._holder(owner))
             elif step is not None:
                 source = (step.source, step.source.shape.base_of(step.at))
                 if source in written:
-                    written[o, base] = self._expression(written[source], step, is_key)
+                    expression = self._expression(written[source], step, is_key)
+                    if isinstance(o, Variable):  # its parts follow its own name, not a pointer's
+                        expression = Expression(write_part(False, str(expression), "[]"), expression.frame)
+                    written[o, base] = expression
                 else:
                     pending.append(source)
             elif isinstance(o, Variable) and not base:
@@ -219,6 +254,25 @@ class Naming:
                 written[o, base] = Expression(f"({first}{back})", first.frame)
         return written[node]
 
+    def _holder(self, owner: Owner) -> Node:
+        container = owner.container
+        return container.holder, container.holder.shape.base_of(container.offset)
+
+    def _container(self, holder: Expression, container: Container, is_key: bool) -> Expression:
+        path = container.holder.shape.path_to(container.offset, container.type) or ""
+        if not is_key:
+            path = self.shorten(container.holder, path)
+        run = container.holder.shape.run_at(container.offset)
+        return holder.part(run is not None and run.is_direct, path)
+
+    def container_name(self, container: Container) -> str:
+        node = container.holder, container.holder.shape.base_of(container.offset)
+        return str(self._container(self._write(node, self._short_ways, self._names, False), container, False))
+
+    def container_key(self, container: Container) -> str:
+        node = container.holder, container.holder.shape.base_of(container.offset)
+        return str(self._container(self._write(node, self._lasting_ways, self._keys, True), container, True))
+
     def _expression(self, source: Expression, step: Step, is_key: bool) -> Expression:
         kind, path, is_direct = step.source.shape.pointer_at(step.at)
         if not is_key:
@@ -230,13 +284,26 @@ class Naming:
         return expression
 
     def shorten(self, o: Object, path: str) -> str:
-        """`*p` for `p[0]`, when there is only one. Not in keys: whether an object looks single may change."""
+        """`*p` for `p[0]`, when there is only one. Not in keys: whether an object looks single may change. The label of
+        an element stands for what a map leads to from its key."""
+        owner = self._graph.containers.owners.get(o)
+        if owner is not None:
+            return path.replace(owner.hidden, "", 1) if path.startswith(f"[]{owner.hidden}") else path
         is_pointed_to = o.kind != "variable" and path.startswith("[0]")
         return "[]" + path[3:] if is_pointed_to and self._graph.is_single(o) else path
 
 
+def drop_this(graph: MemoryGraph, expression: str, frame: int | None) -> str:
+    """`count` for `this->count`, as it is written in a member function, unless a variable has that name."""
+    found = OF_THIS.match(expression)
+    if found is None or frame is None:
+        return expression
+    taken = {variable.name for variable in graph.visit.frames[frame].variables}
+    return expression if found[2] in taken else found[1] + expression[found.start(2) :]
+
+
 def is_written_out(expression: str) -> bool:
-    return not any(mark in expression for mark in (" times)", "...", " bytes", RETURN_VALUE))
+    return not any(mark in expression for mark in (" times)", "...", " bytes", "_count()", RETURN_VALUE))
 
 
 def scopes_outwards_in(variables: Iterable[Variable]) -> list[list[Variable]]:
@@ -246,8 +313,17 @@ def scopes_outwards_in(variables: Iterable[Variable]) -> list[list[Variable]]:
 
 def write_part(is_direct: bool, name: str, path: str) -> str:
     """The expression for a part of a variable, or of what a pointer leads to: `point.x`, `list->next`, `a[2]`, `*p`."""
+    if (mark := MARK.search(path)) is not None:
+        before, rest = write_part(is_direct, name, path[: mark.start()]), path[mark.end() :]
+        if mark[0] == "*":
+            return write_part(False, before, f"[]{rest}")
+        return write_part(True, f"std::get{mark[0]}({before})", rest)
     if is_direct:
+        if name.startswith("*") and path:
+            return f"{name[1:]}->{path[1:]}" if path.startswith(".") else f"({name}){path}"
         return name + path
+    if name.startswith("&") and (element := ELEMENT.match(path)) is not None:
+        return write_element(name[1:], int(element[1] or 0), element[2])
     base = f"({name})" if name.startswith("*") else name
     if path.startswith("@"):
         return f"((void **) {base})[{path[1:]}]"
@@ -259,6 +335,14 @@ def write_part(is_direct: bool, name: str, path: str) -> str:
     if path.startswith("[0]."):
         return f"{base}->{path[4:]}"
     return base + path
+
+
+def write_element(name: str, number: int, path: str) -> str:
+    """A part of what stands behind something: with the number that its own number there makes."""
+    index = INDEX.search(name)
+    if number and index is not None:
+        return f"{name[: index.start()]}[{int(index[1]) + number}]{path}"
+    return f"(&{name})[{number}]{path}" if number else write_part(True, name, path)
 
 
 def seen_from(graph: MemoryGraph, selected: int | None, expression: str, frame: int | None) -> str | None:

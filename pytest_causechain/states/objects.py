@@ -42,7 +42,7 @@ class Object:
 
     def holds(self, offset: int, size: int) -> bool:
         """Whether the program, not the allocator, put these bytes there."""
-        return self.shape.holds(offset, size)
+        return self.kept is None or self.shape.holds(offset, size)
 
 
 class Variable(Object):

@@ -8,14 +8,22 @@ from collections.abc import Sequence
 
 from pytest_causechain.states.deltas import Delta
 from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.greater import is_alike
 from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.spots import Spot
+from pytest_causechain.states.wholes import Whole
+from pytest_causechain.states.wording import Told
 
 
 def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequence[Delta]) -> bool:
-    """`deltas` are of a comparison with `failing`; those of the input are not looked at."""
-    spots = [delta.told for delta in deltas if isinstance(delta.told, Spot)]
+    """`deltas` are of a comparison with `failing`; those of the input, which is there from the start, are not looked
+    at."""
+    parts = [delta.part for delta in deltas if delta.part is not None and delta.part.kind != "input"]
+    memories = (graph.memory, failing.memory)
+    if not all(is_alike(graph.visit, failing.visit, part, memories) for part in parts):
+        return False
+    spots = [spot for delta in deltas for spot in find_spots(delta.told)]
     if any(has_value(graph, failing, spot) is False for spot in spots):
         return False
     left = [spot for spot in spots if has_value(graph, failing, spot) is None]
@@ -29,8 +37,16 @@ def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequen
     return True
 
 
+def find_spots(told: Told) -> Sequence[Spot]:
+    if isinstance(told, Whole):
+        return told.spots
+    return [told] if isinstance(told, Spot) else []
+
+
 def has_value(graph: MemoryGraph, failing: MemoryGraph, spot: Spot) -> bool | None:
     """None: what it leads to must be compared."""
+    if spot.theirs in failing.containers.owners:
+        return None  # another way may lead to the same element
     start = follow_key(graph, failing, spot.theirs, spot.base)
     if start is None:
         return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -98,6 +98,11 @@ class Shape:
         return [at for at, _, _ in self.pointers()]
 
     @cached_property
+    def texts(self) -> Sequence[int]:
+        """Which of them, by number, lead to characters."""
+        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.kind(kind) == "char"]
+
+    @cached_property
     def words(self) -> Reader | None:
         return self._reader([(run, self._offsets(run)) for run in self.runs])
 
@@ -169,7 +174,34 @@ class Shape:
         """Whether the program, not the allocator, put these bytes there."""
         return self.kept is None or (self.kept[0] <= offset and offset + size <= self.kept[1])
 
+    def widen(self, other: Shape) -> Shape:
+        """Of a container's buffer: with all elements that there are in either, as far as there is room for them."""
+        if self is other or self.kept is None or other.kept is None or len(self.runs) != 1 or self.type != other.type:
+            return self
+        kept = min(self.kept[0], other.kept[0]), min(max(self.kept[1], other.kept[1]), self.size)
+        runs = (replace(self.runs[0], count=max(1, self.size // self.layouts.size(self.type))),)
+        return Shape(self.layouts, self.size, runs, (), kept)
+
     def _reader(self, pieces: Sequence[tuple[Run, list[int]]]) -> Reader | None:
+        """What is not present reads as NULL."""
+        reader = self._plain_reader(pieces)
+        if reader is None or not self._conditions:
+            return reader
+        places = [
+            run.offset + element * self.layouts.size(run.type) + at
+            for run, offsets in pieces
+            for element in range(run.count)
+            for at in offsets
+            if self.holds(run.offset + element * self.layouts.size(run.type) + at)
+        ]
+
+        def read(data: bytes, at: int) -> list[int]:
+            words = zip(places, reader(data, at), strict=True)
+            return [word if self.is_present(data, at, place) else 0 for place, word in words]
+
+        return read
+
+    def _plain_reader(self, pieces: Sequence[tuple[Run, list[int]]]) -> Reader | None:
         pieces = [(run, offsets) for run, offsets in pieces if offsets]
         if sum(len(offsets) * run.count for run, offsets in pieces) <= FLAT or self.kept is not None:
             places = [
@@ -213,7 +245,7 @@ class Shape:
             return lambda data, at: data[at + first : at + first + size]
         spans = self._value_spans(run.type)
         if run.count == 1:
-            return make_spans([(first + a, first + b) for a, b in spans if b <= size]).unpack_from
+            return make_spans([(first + a, first + min(b, size)) for a, b in spans if a < size]).unpack_from
         element = make_spans(spans, width)
         return lambda data, at: list(element.iter_unpack(memoryview(data)[at + first : at + first + size]))
 
@@ -231,6 +263,45 @@ class Shape:
             else:
                 spans.append((start, end))
         return spans
+
+    @cached_property
+    def containers(self) -> tuple[tuple[int, int], ...]:
+        """Offset and type of each container of the C++ library."""
+        found = []
+        for run in self.runs:
+            own, width = self.layouts.containers(run.type), self.layouts.size(run.type)
+            for element in range(run.count) if own else ():
+                for at, kind in own:
+                    offset, size = run.offset + element * width + at, self.layouts.size(kind)
+                    if (run.cut is None or at + size <= run.cut) and self.holds(offset, size):
+                        found.append((offset, kind))
+        return tuple(found)
+
+    @cached_property
+    def _conditions(self) -> tuple[tuple[int, int, int], ...]:
+        """As Layouts has them."""
+        return tuple(
+            (at + start, at + end, at + flag)
+            for run in self.runs
+            for start, end, flag in self.layouts.conditions(run.type)
+            for at in range(
+                run.offset, run.offset + run.count * self.layouts.size(run.type), self.layouts.size(run.type)
+            )
+        )
+
+    def is_present(self, data: bytes, at: int, offset: int, size: int = POINTER_SIZE) -> bool:
+        """Whether there is anything at an offset of an object: not in an optional that holds nothing."""
+        around = (flag for start, end, flag in self._conditions if start <= offset and offset + size <= end)
+        return all(data[at + flag] == 1 for flag in around)
+
+    def path_to(self, offset: int, kind: int) -> str | None:
+        """Of a part that begins at an offset, behind the name of the run it lies in."""
+        run = self.run_at(offset)
+        if run is None:
+            return None
+        element, at = divmod(offset - run.offset, self.layouts.size(run.type))
+        path = self.layouts.path_to(run.type, at, kind)
+        return None if path is None else run.element_path(element) + path
 
     @cached_property
     def holds_integers(self) -> bool:
@@ -271,7 +342,7 @@ class Shape:
                     if run.cut is not None and leaf.offset >= run.cut:
                         continue
                     if self.holds(at + leaf.offset, leaf.size) and not self._hides(run, at + leaf.offset):
-                        yield Place(run, element, leaf.within("", at))
+                        yield Place(run, element, cut_leaf(leaf.within("", at), run))
         yield from self._raw_leaves()
 
     def _hides(self, run: Run, offset: int) -> bool:
@@ -329,8 +400,14 @@ class Shape:
                 at = run.offset + element * width
                 for leaf in self.layouts.open_leaves(run.type, left, right, at):
                     if (run.cut is None or leaf.offset - at < run.cut) and not self._hides(run, leaf.offset):
-                        yield Place(run, element, leaf)
+                        yield Place(run, element, cut_leaf(leaf, run))
         yield from self._raw_leaves()
+
+
+def cut_leaf(leaf: Leaf, run: Run) -> Leaf:
+    """As much of a union or text as there is memory for."""
+    end = leaf.offset + leaf.size if run.cut is None else run.offset + run.cut
+    return leaf if leaf.offset + leaf.size <= end else replace(leaf, size=end - leaf.offset)
 
 
 def make_format(offsets: Sequence[int], width: int = 0) -> struct.Struct:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import islice
 
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import MEMBERS_SHOWN, POINTER_SIZE, Leaf, show_text
+from pytest_causechain.states.layout import MEMBERS_SHOWN, POINTER_SIZE, VTABLE, Leaf, show_text
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
-from pytest_causechain.states.names import write_part
+from pytest_causechain.states.names import drop_this, write_part
 from pytest_causechain.states.objects import IMAGE, Object
 
 # A shorter one is more likely a number.
@@ -92,6 +92,16 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
         return reference(graph, target.object, target.offset) or hex(value)
     if target.object is None:
         return hex(value)
+    owner = graph.containers.owners.get(target.object)
+    if owner is not None and owner.container.nodes and not target.offset:
+        return drop_this(graph, graph.naming.name(target.object), graph.naming.frame(target.object))
+    run = target.object.shape.run_at(target.offset)
+    if run is not None and graph.layouts.containers(run.type):
+        width = graph.layouts.size(run.type)
+        start = target.offset - (target.offset - run.offset) % width
+        is_itself = "container" in graph.layouts.row(kind)  # a string, say, and not what it lies in
+        place, type_ = (target.offset, kind) if is_itself else (start, run.type)
+        return graph.containers.show(target.object.address + place, type_)
     if graph.is_raw(target.object):
         data = graph.contents(target.object)
         return show_text(data) if is_plain(data) else show_raw(graph, target.object, 0, 0)
@@ -112,7 +122,11 @@ def reference(graph: MemoryGraph, o: Object, offset: int) -> str | None:
         is_array = graph.layouts.kind(o.type) == "array"
         return f"&{name}" if is_direct and not is_array else name
     path = path_at(graph, o, base, offset)
-    return f"&{write_part(is_direct, name, graph.naming.shorten(o, path))}" if path is not None else None
+    if path is None:
+        return None
+    return drop_this(
+        graph, f"&{write_part(is_direct, name, graph.naming.shorten(o, path))}", graph.naming.frame(o, base)
+    )
 
 
 def path_at(graph: MemoryGraph, o: Object, base: int, offset: int) -> str | None:
@@ -136,16 +150,19 @@ def path_at(graph: MemoryGraph, o: Object, base: int, offset: int) -> str | None
         if not fields:
             return None
         name, bit, _, kind = fields[-1]
-        path, offset = f"{path}.{name}" if name and name != graph.layouts.name(kind) else path, offset - bit // 8
+        path, offset = f"{path}.{name}" if name else path, offset - bit // 8
     return path
 
 
 def show_contents(graph: MemoryGraph, o: Object, offset: int) -> str:
     """The first members or elements, enough to recognise it, as an initialiser; an address would say nothing."""
-    members = [show_value(graph, o, leaf) for leaf in islice(leaves_from(graph, o, offset), MEMBERS_SHOWN + 1)]
+    leaves = (leaf for leaf in leaves_from(graph, o, offset) if VTABLE not in leaf.path)
+    members = [show_value(graph, o, leaf) for leaf in islice(leaves, MEMBERS_SHOWN + 1)]
     if len(members) > MEMBERS_SHOWN:
         members[MEMBERS_SHOWN:] = ["..."]
-    return "{" + ", ".join(members) + "}"
+    run = o.shape.run_at(offset)
+    name = graph.layouts.class_name(run.type) if run is not None else ""
+    return name + "{" + ", ".join(members) + "}"
 
 
 def leaves_from(graph: MemoryGraph, o: Object, offset: int) -> Iterator[Leaf]:

@@ -6,15 +6,28 @@ import re
 from functools import cached_property
 from typing import Literal
 
-from pytest_causechain.states.layout import BYTE, FLOATS, POINTER_SIZE, Layouts, Leaf, extract_bits, show_text
+from pytest_causechain.debugger.visit import RETURN_VALUE
+from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.layout import (
+    BYTE,
+    FLOATS,
+    POINTER_SIZE,
+    Layouts,
+    Leaf,
+    extract_bits,
+    show_characters,
+    show_text,
+)
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
-from pytest_causechain.states.names import is_written_out, seen_from, write_part
+from pytest_causechain.states.names import drop_this, is_written_out, seen_from, write_part
 from pytest_causechain.states.objects import IMAGE, Object, Target, Variable
 from pytest_causechain.states.shapes import Place
 from pytest_causechain.states.showing import is_plain, reference, show_pointers, show_raw, show_value
 
 Kind = Literal["value", "repoint", "create", "delete", "alias"]
+# Kinds of values that functions return in a register of this name.
+IN_ACCUMULATOR = ("int", "enum", "char", "bool", "pointer")
 # The members and elements of a path: ".at", "[3]", ".x".
 PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 
@@ -198,7 +211,8 @@ class Spot:
         naming = self.matching.failing.naming
         name = naming.name(self.theirs, self.base)
         remark = " (not set yet)" if self.theirs.is_unset else ""
-        return self._part(name, naming.shorten(self.theirs, self.path)) + self._told[2] + remark
+        part = self._part(name, naming.shorten(self.theirs, self.path))
+        return drop_this(self.matching.failing, part, self.frame) + self._told[2] + remark
 
     def _part(self, name: str, path: str) -> str:
         run = self.place.run
@@ -243,25 +257,38 @@ class Spot:
 
     @property
     def assignment(self) -> str | None:
+        return self._assign(self.matching.passing, self.ours, self._told[3], self.values[1])
+
+    @property
+    def undo(self) -> str | None:
+        return self._assign(self.matching.failing, self.theirs, self._told[4], self.values[0])
+
+    def _assign(self, graph: MemoryGraph, o: Object, literal: str | None, value: bytes) -> str | None:
         """The place has another name in the passing run when another way leads to it."""
-        literal = self._told[3]
-        naming = self.matching.passing.naming
-        if literal is None or self.ours.shape.run_at(self.leaf.offset) is None:
+        naming = graph.naming
+        if literal is None or o.shape.run_at(self.leaf.offset) is None:
             return None
-        base = self.ours.shape.base_of(self.leaf.offset)
-        name = self._part(naming.name(self.ours, base), naming.shorten(self.ours, self.path))
-        place = seen_from(self.matching.passing, self.frame, name, naming.frame(self.ours, base))
+        base = o.shape.base_of(self.leaf.offset)
+        if any(above in graph.containers.owners for above, _ in naming.ancestors(o, base)):
+            return None  # gdb would have to call the container's own functions
+        name = self._part(naming.name(o, base), naming.shorten(o, self.path))
+        if name == RETURN_VALUE and self.layouts.kind(self.leaf.type) in IN_ACCUMULATOR:
+            return f"$rax = {literal}"
+        place = seen_from(graph, self.frame, name, naming.frame(o, base))
         if place is None or not is_written_out(place + literal):
             return None
+        if literal == '""':
+            return f"*(char *) {'' if self.is_raw else '&'}{place} = 0"
         if literal.startswith('"'):
             # Text is assigned to an array just long enough.
-            size = len(self.values[1].partition(b"\0")[0]) + 1
+            size = len(value.partition(b"\0")[0]) + 1
             place = f"*(char (*)[{size}]) {'' if self.is_raw else '&'}{place}"
         return f"{place} = {literal}"
 
     @cached_property
-    def _told(self) -> tuple[str, str, str, str | None]:
-        """Both values, a remark, and the new value as it can be assigned in the passing run."""
+    def _told(self) -> tuple[str, str, str, str | None, str | None]:
+        """Both values, a remark, the new value as it can be assigned in the passing run, and the old one in the failing
+        run."""
         if self.is_pointer:
             return self._tell_pointer()
         if self.layouts.is_text_leaf(self.leaf):
@@ -271,10 +298,11 @@ class Spot:
         if shown[0] == shown[1]:
             left, right = self.comparable_values
             shown = "0x" + left[::-1].hex(), "0x" + right[::-1].hex()
-        return *shown, "", assignable(self.layouts, self.leaf, shown[1])
+        old, new = (assignable(self.layouts, self.leaf, value) for value in shown)
+        return *shown, "", new, old
 
-    def _tell_text(self) -> tuple[str, str, str, str | None]:
-        """An array of characters is one value; when only what follows its end differs, that is said."""
+    def _tell_text(self) -> tuple[str, str, str, str | None, str | None]:
+        """An array of characters is one value; when only what follows its end differs, it may be no text at all."""
         left, right = self.values
         if self.leaf.type == BYTE and not (is_plain(left) and is_plain(right)):
             return self._tell_bytes()
@@ -282,36 +310,40 @@ class Spot:
             left = self.matching.passing.contents(self.ours)
         shown = show_text(left), show_text(right)
         if shown[0] != shown[1]:
-            fits = b"\0" in right
-            return *shown, "", shown[1] if fits else None
-        end = len(right.partition(b"\0")[0]) + 1
-        rest = left[end:], right[end:]
-        shown = show_text(rest[0]), show_text(rest[1])
-        if shown[0] == shown[1]:
-            shown = "0x" + rest[0].hex(), "0x" + rest[1].hex()
-        return *shown, " behind its end", None
+            old, new = (text if b"\0" in data else None for text, data in zip(shown, (left, right), strict=True))
+            # One that is longer than the object in the failing run does not fit there.
+            return *shown, "", new, old if len(left.partition(b"\0")[0]) < self.theirs.size else None
+        first = next((at for at, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), len(right))
+        return show_characters(left[first:]), show_characters(right[first:]), f" from [{first}] on", None, None
 
-    def _tell_bytes(self) -> tuple[str, str, str, str | None]:
+    def _tell_bytes(self) -> tuple[str, str, str, str | None, str | None]:
         left, right = self.comparable_values
         first = next((at // POINTER_SIZE for at in range(len(right)) if left[at] != right[at]), 0)
         passing, failing, start = self.matching.passing, self.matching.failing, self.leaf.offset
-        return show_raw(passing, self.ours, start, first), show_raw(failing, self.theirs, start, first), "", None
+        return show_raw(passing, self.ours, start, first), show_raw(failing, self.theirs, start, first), "", None, None
 
-    def _tell_pointer(self) -> tuple[str, str, str, str | None]:
+    def _tell_pointer(self) -> tuple[str, str, str, str | None, str | None]:
         matching = self.matching
         left, right = (WORD.unpack(value)[0] for value in self.values)
-        target = self.targets[1]
-        pointed = self.pointed
-        shown = show_pointers(matching, (self.ours, left), (self.theirs, right), pointed)
-        value = "0" if not right else None
-        mate = matching.mates.get(target.object) if target.object is not None else None
+        shown = show_pointers(matching, (self.ours, left), (self.theirs, right), self.pointed)
+        old, new = self.targets
+        return (
+            *shown,
+            "",
+            self._assignable_pointer(matching.passing, new, right, shown[1]),
+            self._assignable_pointer(matching.failing, old, left, shown[0]),
+        )
+
+    def _assignable_pointer(self, graph: MemoryGraph, target: Target, value: int, shown: str) -> str | None:
+        """A pointer of the other run as it can be assigned in the run of `graph`."""
+        mate = self.matching.mates.get(target.object) if target.object is not None else None
         if mate is not None:
-            way = reference(matching.passing, mate, target.offset)
-            frame = matching.passing.naming.frame(mate, mate.shape.base_of(target.offset))
-            value = seen_from(matching.passing, self.frame, way, frame) if way is not None else None
-        elif target.module == IMAGE and self.layouts.kind(pointed) == "function" and not shown[1].startswith("0x"):
-            value = shown[1]
-        return *shown, "", value
+            way = reference(graph, mate, target.offset)
+            frame = graph.naming.frame(mate, mate.shape.base_of(target.offset))
+            return seen_from(graph, self.frame, way, frame) if way is not None else None
+        if target.module == IMAGE and self.layouts.kind(self.pointed) == "function" and not shown.startswith("0x"):
+            return shown
+        return "0" if not value else None
 
 
 def assignable(layouts: Layouts, leaf: Leaf, shown: str) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pytest_causechain.model.transfer import Allocation, Reference, Transfer
 from pytest_causechain.states.deltas import Comparison, Delta, Slot, close_configuration
 from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.greater import Part, Surroundings
+from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.objects import Object
 
@@ -19,11 +21,9 @@ def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -
     matching = comparison.matching
     compiler = _Compiler(matching.passing, matching.failing, matching.mates)
     for delta in close_configuration(deltas):
-        if delta.slot is not None:
-            compiler.write(delta.slot, delta.slot.passing, delta.slot.failing)
-    chosen = {delta.edit for delta in deltas if delta.edit is not None}
-    lines = [edit.failing if n in chosen else edit.passing for n, edit in enumerate(comparison.edits)]
-    return compiler.transfer(join_lines(lines) if chosen else None)
+        for slot in delta.slots:
+            compiler.write(slot, slot.passing, slot.failing)
+    return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=True))
 
 
 def transfer_to_failing_run(comparison: Comparison, deltas: Collection[Delta]) -> Transfer:
@@ -32,27 +32,36 @@ def transfer_to_failing_run(comparison: Comparison, deltas: Collection[Delta]) -
     compiler = _Compiler(matching.failing, matching.passing, matching.mates)
     compiler.enlarge(too_small(comparison, deltas))
     for delta in deltas:
-        if delta.slot is not None:
-            compiler.write(delta.slot, delta.slot.failing, delta.slot.passing)
-    chosen = {delta.edit for delta in deltas if delta.edit is not None}
-    lines = [edit.passing if n in chosen else edit.failing for n, edit in enumerate(comparison.edits)]
-    return compiler.transfer(join_lines(lines) if chosen else None)
+        for slot in delta.slots:
+            compiler.write(slot, slot.failing, slot.passing)
+    return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=False))
 
 
-def join_lines(parts: Sequence[Sequence[bytes]]) -> bytes:
-    """The last line of an input may lack its end; where others follow it, it gets one."""
-    lines = [line for part in parts for line in part]
-    return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines[:-1]) + b"".join(lines[-1:])
+def find_parts(deltas: Iterable[Delta]) -> frozenset[Part]:
+    return frozenset(delta.part for delta in deltas if delta.part is not None)
 
 
 def too_small(comparison: Comparison, deltas: Collection[Delta]) -> list[Object]:
-    """Objects of the failing run that cannot hold what the passing run has in their place: texts that are undone;
-    and all others when everything is, since only then what lies behind their end is asked for."""
+    """Objects of the failing run that cannot hold what the passing run has in their place: texts that are undone, and
+    the buffers of containers; and all others when everything is, since only then what lies behind their end is asked
+    for."""
     if len(deltas) == len(comparison.deltas):
         pairs: Iterable[tuple[Object, Object]] = comparison.matching.pairs
     else:
-        pairs = ((d.slot.passing, d.slot.failing) for d in deltas if d.slot is not None and d.slot.is_whole)
+        slots = [slot for delta in deltas for slot in delta.slots]
+        texts = [(slot.passing, slot.failing) for slot in slots if slot.is_whole]
+        pairs = dict.fromkeys([*texts, *outgrown(comparison.matching, slots)])
     return [theirs for ours, theirs in pairs if ours.size > theirs.size and theirs.kind != "variable"]
+
+
+def outgrown(matching: Matching, slots: Iterable[Slot]) -> Iterator[tuple[Object, Object]]:
+    """Where the passing run has a pointer that leads behind the end of the failing run's object: what it leads into."""
+    for slot in slots:
+        value = matching.passing.memory.word(slot.passing.address + slot.offset) if slot.is_pointer else None
+        target = matching.passing.target(value or 0)
+        mate = matching.mates.get(target.object) if target.object is not None else None
+        if target.object is not None and mate is not None and target.offset > mate.size:
+            yield target.object, mate
 
 
 class _Compiler:
@@ -105,11 +114,22 @@ class _Compiler:
         elif slot.bits is not None:
             self._merge_bits(place, data, slot.bits)
         else:
-            self._put(place, data)
-            if slot.passing.shape is slot.failing.shape and not origin.shape.is_guessed:
-                return
-            for pointer in self.source.pointers_within(origin, slot.offset, slot.offset + size):
+            is_plain = slot.passing.shape is slot.failing.shape and not origin.shape.is_guessed
+            pointers = () if is_plain else self.source.pointers_within(origin, slot.offset, slot.offset + size)
+            self._put(place, self._blank(data, [p.offset - slot.offset for p in pointers if self._is_new(p.value)]))
+            for pointer in pointers:
                 self._point((place[0], place[1] + pointer.offset - slot.offset), pointer.value)
+
+    def _blank(self, data: bytes, offsets: Sequence[int]) -> bytes:
+        """Without the source's addresses of what is made anew: the same transfer for all its runs."""
+        blank = bytearray(data)
+        for at in offsets:
+            blank[at : at + WORD.size] = bytes(WORD.size)
+        return bytes(blank)
+
+    def _is_new(self, value: int) -> bool:
+        o = self.source.target(value).object
+        return o is not None and o not in self.mates and o.kind != "variable"
 
     def _put(self, place: Place, data: bytes) -> None:
         holder, at = place
@@ -168,7 +188,19 @@ class _Compiler:
                 self._point((self.blocks[current], pointer.offset), pointer.value)
         return self.blocks[first]
 
-    def transfer(self, stdin: bytes | None) -> Transfer:
+    def _set_environment(self, variables: dict[bytes, bytes]) -> None:
+        """A new vector of new texts: what the program keeps of the old ones stays as it is."""
+        assert self.into.visit.environment is not None  # else no variable of it differs
+        vector = len(self.contents)
+        self.contents.append(bytearray(WORD.size * (len(variables) + 1)))
+        for number, (name, value) in enumerate(variables.items()):
+            self.pointers[vector, WORD.size * number] = (len(self.contents), 0)
+            self.contents.append(bytearray(name + b"=" + value + b"\0"))
+        self.pointers[None, self.into.visit.environment[0]] = (vector, 0)
+
+    def transfer(self, surroundings: Surroundings) -> Transfer:
+        if surroundings.environment is not None:
+            self._set_environment(surroundings.environment)
         references: list[Reference] = []
         for (holder, at), value in self.pointers.items():
             if isinstance(value, tuple):
@@ -183,7 +215,9 @@ class _Compiler:
             writes=tuple(self.writes),
             allocations=tuple(Allocation(len(data), bytes(data)) for data in self.contents),
             references=tuple(references),
-            stdin=stdin,
+            files=surroundings.files,
+            directory=surroundings.directory,
+            umask=surroundings.umask,
         )
 
     def _store(self, holder: int | None, at: int, data: bytes) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import struct
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -25,6 +26,14 @@ from pytest_causechain.states.shapes import Shape, Span
 OBJECTS_LIMIT = 1_000_000
 # What compilers for x86-64 give to each alloca.
 ALLOCA_ALIGNMENT = 16
+CONTAINER_POINTERS = {
+    "pointer", "start", "finish", "end", "map",
+    "start_cur", "start_first", "start_last", "start_node", "finish_cur", "finish_node",
+}  # fmt: skip
+# Before the place in a table of virtual functions that objects refer to: how far behind their beginning they do so.
+OFFSET_TO_TOP = 16
+# Of a class with a thousand virtual functions.
+LONGEST_VTABLE = 8 << 10
 SHORT_WORDS = [struct.Struct(f"<{count}Q").unpack_from for count in range(32)]
 
 
@@ -51,8 +60,25 @@ def is_plain_text(o: Object, data: bytes, at: int, lowest_address: int) -> bool:
 class Unfolding:
     """`objects` are the variables and then all others, `starts` the others by address."""
 
-    def __init__(self, visit: Visit, layouts: Layouts, memory: Memory, variables: Sequence[Object]) -> None:
+    def __init__(
+        self,
+        visit: Visit,
+        layouts: Layouts,
+        memory: Memory,
+        variables: Sequence[Object],
+        vtables: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """`vtables` are address and type of the table that each class with virtual functions has, in order."""
         self._visit, self._layouts, self._memory = visit, layouts, memory
+        self._vtables = [(visit.load_map.to_run(address), kind) for address, kind in vtables]
+        self._dynamic: set[int] = set()
+        if vtables:
+            self._dynamic.update(number for number in range(len(layouts.rows)) if layouts.is_dynamic(number))
+        # By address, of the buffers of containers: from and up to where there are elements, and how many bytes are
+        # kept for them.
+        self._buffers: dict[int, tuple[int, int, int]] = {}
+        # Blocks that hold the characters of strings, and nothing else.
+        self._texts: set[int] = set()
         self.objects = list(variables)
         self.starts: dict[int, Object] = {}
         # Offset and value of what may be a pointer, and leads to something.
@@ -98,27 +124,39 @@ class Unfolding:
         starts, blocks, freed = self.starts, self._memory.blocks, self._memory.freed
         pending, objects, opened = self._pending[rank], self.objects, self._open
         records, scalars, vague = self._pending
+        dynamic, buffers = self._dynamic, self._buffers
         shapes: dict[tuple[int, int, Span | None], tuple[Shape, bool, int]] = self._layouts.first_shapes
+        # The same by type and then by size, for blocks that are in use.
+        by_kind: defaultdict[int, dict[int, tuple[Shape, bool, int]]] = defaultdict(dict)
         low = high = place = 0
         data = b""
-        while place < len(pending):
+        for o in pending:  # which may grow
             if (rank and (records or opened or (rank > 1 and scalars))) or len(objects) >= OBJECTS_LIMIT:
                 break
-            o = pending[place]
             place += 1
             address, shape = o.address, o.shape
             if not low <= address < high:
                 region = self._memory.region(address)
                 assert region is not None  # an object lies in memory that was captured
                 data, low, high = region.data, region.start, region.end
-            if rank > 1 and shape.is_guessed and not is_plain_text(o, data, address - low, self._lowest_address):
+            if (
+                rank > 1
+                and shape.is_guessed
+                and address not in self._texts
+                and not is_plain_text(o, data, address - low, self._lowest_address)
+            ):
                 self._find_hidden(o)
             scan = shape.scans[rank]
             if scan is None:
                 continue
-            for value, kind in zip(scan[0](data, address - low), scan[1], strict=True):
+            if shape.containers:
+                self._note_buffers(o)
+            # They are of one length; to have that checked takes as long again.
+            for value, kind in zip(scan[0](data, address - low), scan[1]):  # noqa: B905
                 if not value:
                     continue
+                if kind in dynamic:
+                    value, kind = self._find_whole(value, kind)
                 known = starts.get(value)
                 if known is not None:
                     if rank < 2 and known.shape.type != kind:
@@ -128,14 +166,21 @@ class Unfolding:
                 if size is None:
                     self._refer(value, kind)
                     continue
-                key = (kind, size, freed.get(value))
-                entry = shapes.get(key)
+                kept = freed.get(value)
+                entry = by_kind[kind].get(size) if kept is None else None
                 if entry is None:
-                    entry = shapes[key] = self._shape_first(*key)
+                    key = (kind, size, kept)
+                    entry = shapes.get(key)
+                    if entry is None:
+                        entry = shapes[key] = self._shape_first(*key)
+                    if kept is None:
+                        by_kind[kind][size] = entry
                 first, is_open, ranks = entry
-                new = Object("heap", value, size, first, key[2])
-                starts[value] = new
+                starts[value] = new = Object("heap", value, size, first, kept)
                 objects.append(new)
+                if value in buffers:
+                    opened.append(new)
+                    continue
                 if is_open:
                     opened.append(new)
                 if ranks & 1:
@@ -145,6 +190,62 @@ class Unfolding:
                 if ranks & 4:
                     vague.append(new)
         del pending[:place]
+
+    def _find_whole(self, address: int, kind: int) -> tuple[int, int]:
+        """Where the object begins that a pointer to a class with virtual functions leads into, and its type: the
+        table it refers to says both."""
+        table = self._memory.word(address)
+        index = bisect_right(self._vtables, (table or 0, len(self._layouts.rows))) - 1
+        if not table or index < 0 or table - self._vtables[index][0] > LONGEST_VTABLE:
+            return address, kind
+        known = self._vtables[index][1]
+        offset = self._word(table - OFFSET_TO_TOP)
+        offset -= 1 << 64 if offset >> 63 else 0
+        if not -self._layouts.size(known) < offset <= 0:
+            return address, kind
+        return address + offset, known
+
+    def _note_buffers(self, o: Object) -> None:
+        """What containers say of the blocks they lead to."""
+        region = self._memory.region(o.address)
+        assert region is not None
+        for offset, kind in o.shape.containers:
+            plan = self._layouts.row(kind)["container"]
+            if not o.shape.is_present(region.data, o.address - region.start, offset, self._layouts.size(kind)):
+                continue
+            words = {
+                name: self._word(o.address + offset + at) for name, at in plan.items() if name in CONTAINER_POINTERS
+            }
+            if plan["kind"] == "string":
+                self._texts.add(words["pointer"])
+            elif plan["kind"] == "vector":
+                self._note_buffer(words["start"], words["start"], words["finish"], words["end"])
+            elif plan["kind"] == "deque":
+                self._note_deque(words)
+
+    def _note_deque(self, words: dict[str, int]) -> None:
+        first, last, table = words["start_node"], words["finish_node"], words["map"]
+        size = self._memory.blocks.get(table, 0)
+        if not table <= first <= last < table + size:
+            return
+        self._note_buffer(table, first, last + POINTER_SIZE, table + size)
+        for at in range(first, last + 1, POINTER_SIZE):
+            block = self._word(at)
+            end = block + words["start_last"] - words["start_first"]
+            start = words["start_cur"] if at == first else block
+            self._note_buffer(block, start, words["finish_cur"] if at == last else end, end)
+
+    def _note_buffer(self, block: int, start: int, end: int, limit: int) -> None:
+        if block and block <= start <= end <= limit <= block + self._memory.blocks.get(block, 0):
+            self._buffers[block] = start - block, end - block, limit - block
+            known = self.starts.get(block)
+            if known is not None and known.type != BYTE:
+                self._reopen(known)
+
+    def _shape_buffer(self, o: Object, kind: int) -> Shape:
+        start, end, limit = self._buffers[o.address]
+        width = self._layouts.size(kind)
+        return self._extents.shape(o.size, (start, end), [(0, kind, max(1, limit // width))])
 
     def _shape_first(self, kind: int, size: int, kept: Span | None) -> tuple[Shape, bool, int]:
         """Of a block to whose start a pointer leads: its shape, whether only the first element is known by now, and
@@ -209,6 +310,8 @@ class Unfolding:
 
     def _refer(self, address: int, kind: int) -> None:
         """A pointer to this type holds this address: there may be a new object, or a new part of one."""
+        if kind in self._dynamic:
+            address, kind = self._find_whole(address, kind)
         rank = self._layouts.rank(kind)
         if rank is Rank.CLOSED:
             return
@@ -326,7 +429,8 @@ class Unfolding:
             o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.kind(kind) == "char" else BYTE, None)])
         self.starts[start] = o
         self.objects.append(o)
-        if rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size:
+        is_inside = rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size
+        if is_inside and (not offset or self._extents.is_plausible(start + offset, kind)):
             o.parts = [(offset, kind)]
             self._reopen(o)
         elif rank is not Rank.VAGUE and not offset and size:
@@ -395,6 +499,8 @@ class Unfolding:
             parts = o.parts if o.parts is not None else [(0, o.type)]
             if o.kind == "variable":
                 o.shape = self._extents.overlay(o, parts)
+            elif o.address in self._buffers and o.kept is None and len({kind for _, kind in parts}) == 1:
+                o.shape, o.parts = self._shape_buffer(o, parts[0][1]), None
             else:
                 o.shape = self._extents.shape(o.size, o.kept, self._extents.count(o, parts))
             self._enqueue(o)

@@ -19,20 +19,31 @@ def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: 
     taken: set[str] = set()
     for number, frame in enumerate(visit.frames):
         for variable in frame.variables:
-            size = layouts.size(variable.type)
+            size = layouts.size(variable.type) or measure_unknown(visit, number, variable.address)
             if not size or not memory.has(variable.address, size):
-                continue
-            if layouts.is_reference(variable.type):
                 continue
             taken.add(variable.name)
             key = f"{depth - number}:{frame.function}:{variable.depth}:{variable.name}"
-            shape = shape_variable(layouts, variable.type)
-            yield Variable(variable.address, shape, variable.name, key, number, variable.pending)
+            is_known = layouts.size(variable.type) > 0
+            shape = shape_variable(layouts, variable.type) if is_known else shape_untyped(layouts, size)
+            # The name of a reference stands for what it refers to.
+            name = f"&{variable.name}" if layouts.is_reference(variable.type) else variable.name
+            yield Variable(variable.address, shape, name, key, number, variable.pending)
     yield from find_globals(visit, program, layouts, memory, taken)
     for name, offset, size in program.untyped:
         address = visit.load_map.to_run(offset)
-        if memory.has(address, size):
+        # The pointer to the variables of the environment is no variable: these are compared one by one.
+        is_environment = visit.environment is not None and address == visit.environment[0]
+        if memory.has(address, size) and not is_environment:
             yield Variable(address, shape_untyped(layouts, size), name, f":{name}:{offset:x}")
+
+
+def measure_unknown(visit: Visit, number: int, address: int) -> int:
+    """Of an object whose class only the library knows, a stream, say: it ends at the next variable, or with its
+    frame."""
+    limit = visit.frames[number].base
+    following = [v.address for v in visit.frames[number].variables if address < v.address < limit]
+    return max(0, min([*following, limit]) - address)
 
 
 def find_globals(
@@ -56,6 +67,7 @@ def find_globals(
             name = f"{row['function']}::{name}"
         elif name in taken and not row["function"]:
             name = f"'{row['file'].rpartition('/')[2]}'::{name}" if row["file"] else name
+        name = name.replace("(anonymous namespace)::", "")
         yield Variable(address, shape_variable(layouts, row["type"]), name, key)
 
 

@@ -8,9 +8,9 @@ from typing import Protocol
 
 class Told(Protocol):
     """`key` names the variable independently of the calls on the stack, `name` as a programmer writes it here, in
-    frame number `frame`. `assignment` makes this change in the passing run as a C statement, where one can. `group`
-    are the ever smaller wholes it is a part of: scope, variable, object, members and elements. `value_key`, of a
-    pointer, is what it leads to in the failing run, by the key of that."""
+    frame number `frame`. `assignment` makes this change in the passing run as a C statement, where one can, `undo`
+    takes it back in the failing run. `group` are the ever smaller wholes it is a part of: scope, variable, object,
+    members and elements. `value_key`, of a pointer, is what it leads to in the failing run, by the key of that."""
 
     @property
     def key(self) -> str: ...
@@ -26,6 +26,8 @@ class Told(Protocol):
     def frame(self) -> int | None: ...
     @property
     def assignment(self) -> str | None: ...
+    @property
+    def undo(self) -> str | None: ...
     @property
     def value_key(self) -> str | None: ...
     @property
@@ -44,4 +46,5 @@ class Wording:
     group: tuple[str, ...] = ()
     frame: int | None = None
     assignment: str | None = None
+    undo: str | None = None
     value_key: str | None = None

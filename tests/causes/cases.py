@@ -12,6 +12,7 @@ from types import TracebackType
 from pytest_causechain.causes.explanation import Explanation
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.lab.gdb_lab import GdbLab
+from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Moment
@@ -21,6 +22,7 @@ from pytest_causechain.search.cts import TransitionSearch
 
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 300.0
+Changes = tuple[tuple[str, str | None], ...]
 RULE = Rule("output", "it prints what the failing run printed")
 
 
@@ -51,20 +53,22 @@ class Case:
         passing: Sequence[str],
         failing: Sequence[str],
         stdin: tuple[bytes, bytes] = (b"", b""),
+        directories: tuple[Path, Path] | None = None,
+        environment: tuple[Changes, Changes] = ((), ()),
     ) -> None:
+        """With directories to start the runs in, or changes of the environment, in a lab that can transfer these."""
         self._source = source
-        directory = str(Path(program.path).parent)
+        where = directories or (Path(program.path).parent,) * 2
         commands = [
-            Command(program, (program.path, *arguments), directory, (), text)
-            for arguments, text in zip((passing, failing), stdin, strict=True)
+            Command(program, (program.path, *arguments), str(directory), changes, text)
+            for arguments, directory, changes, text in zip((passing, failing), where, environment, stdin, strict=True)
         ]
-        self.lab = GdbLab(*commands, time.monotonic() + PLENTY_SECONDS)
+        is_simple = directories is None and not any(environment)
+        self.lab = (GdbLab if is_simple else RemoteLab)(*commands, time.monotonic() + PLENTY_SECONDS)
         self.said: list[str] = []
         judge = OutputJudge(self.lab.experiment("passing"), self.lab.experiment("failing"))
         self.timeline = Timeline(self.lab)
-        self.inquiry = Inquiry(
-            self.lab, self.timeline, judge, {"passing": stdin[0], "failing": stdin[1]}, self.said.append
-        )
+        self.inquiry = Inquiry(self.lab, self.timeline, judge, self.said.append)
 
     def __enter__(self) -> Case:
         return self
@@ -106,7 +110,7 @@ class Case:
         return search
 
     def explain(self) -> Explanation:
-        return Explanation(self.lab.program, self.timeline, self.search, set(), self.inquiry.was_so)
+        return Explanation(self.lab.program, self.timeline, self.search, set(), self.inquiry, {})
 
 
 OpenCase = Callable[..., Case]

@@ -7,10 +7,8 @@ import signal
 import pytest
 from cases import Case
 
+from pytest_causechain.causes.endings import OUTPUT_SHOWN, describe_failure, describe_outcome
 from pytest_causechain.causes.explanation import (
-    OUTPUT_SHOWN,
-    describe_failure,
-    describe_outcome,
     hands_on,
     is_news,
     is_returned,

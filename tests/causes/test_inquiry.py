@@ -196,16 +196,28 @@ class TestRefusals:
         after = clamp.inquiry.tally
         # No delta and all deltas were tried, and both passed.
         assert after.total - before.total == after.pass_ - before.pass_ == 2
+        assert clamp.inquiry.refused[clamp.at("end")] == 'with all differences the run passes: it printed "6"'
 
     def test_moment_that_is_not_reached_again(self, clamp):
         moment = clamp.call("clamp")
         far = replace(moment, failing=(Stop(moment.failing[0].address, 50),))
         assert clamp.inquiry.isolate(far, []) is None
+        assert clamp.inquiry.refused[far] == "not reached again by the failing run"
 
     def test_moment_with_other_calls_on_the_stack(self, clamp):
         mixed = replace(clamp.call("clamp"), passing=clamp.call("scale").passing)
         assert clamp.inquiry.isolate(mixed, []) is None
+        assert clamp.inquiry.refused[mixed] == "the calls on the stack differ"
         assert clamp.inquiry.isolate_for(mixed, (clamp.call("clamp"), clamp.isolate(clamp.call("clamp")))) is None
+
+    def test_moment_at_which_nothing_differs(self, open_case):
+        case = open_case(SIDES, ["0"], ["0"])
+        assert case.inquiry.isolate(case.call("weigh"), []) is None
+        assert case.inquiry.refused[case.call("weigh")] == "no variable differs"
+
+    def test_transferable_moment_has_no_reason(self, clamp):
+        clamp.isolate(clamp.call("clamp"))
+        assert clamp.call("clamp") not in clamp.inquiry.refused
 
 
 class TestHints:
@@ -339,6 +351,7 @@ class TestStatistics:
         assert clamp.inquiry.vertices > 10
         assert clamp.inquiry.capture_seconds > 0
         assert clamp.inquiry.experiment_seconds > 0
+        assert clamp.inquiry.unreadable == 0
 
     def test_progress_counts_experiments(self, open_case):
         case = open_case(CLAMP, ["36", "100"], ["36", "2"])

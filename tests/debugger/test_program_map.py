@@ -406,3 +406,43 @@ class TestCPlusPlus:
         rows = {row["name"]: row for row in shop.globals}
         assert set(rows) >= {"shop::sold", "shop::Item::made"}
         assert shop.types[rows["shop::sold"]["type"]]["kind"] == "int"
+
+
+OBJECTS = """
+#include <map>
+#include <string>
+struct Shape { virtual ~Shape() {} virtual int area() { return 1; } };
+struct Square : Shape { std::map<std::string, int> sides; int area() override { return 4; } };
+static std::string title = "made before main";
+static Square square;
+int main()
+{
+    Shape *shape = &square;
+    return shape->area() - 4;
+}
+"""
+
+
+class TestObjects:
+    @pytest.fixture(scope="class")
+    def objects(self, build) -> ProgramMap:
+        return describe(build({"main.cpp": OBJECTS}, compiler="g++"))
+
+    def test_initialisation_of_global_objects_is_nobodys_code(self, objects):
+        assert not [f.name for f in objects.functions if "_GLOBAL_" in f.name or "static_init" in f.name]
+
+    def test_tables_of_virtual_functions_tell_classes(self, objects):
+        assert {"Shape", "Square"} <= {objects.types[kind]["name"] for _, kind in objects.vtables}
+
+    def test_container_says_where_its_nodes_are(self, objects):
+        row = next(row for row in objects.types if row["name"] == "std::map<std::string, int>")
+        node = objects.types[row["container"]["node"]]
+        assert row["container"]["kind"] == "tree"
+        assert objects.types[row["container"]["element"]]["name"] == "std::pair<std::string const, int>"
+        # Pointers between nodes lead to whole nodes, not to what all nodes have in common.
+        base = objects.types[node["fields"][0][3]]
+        pointers = [objects.types[kind] for _, _, _, kind in base["fields"] if objects.types[kind]["kind"] == "pointer"]
+        assert {pointer["target"] for pointer in pointers} == {row["container"]["node"]}
+
+    def test_types_have_the_names_that_are_written(self, objects):
+        assert not [row["name"] for row in objects.types if "basic_string<char" in row["name"]]

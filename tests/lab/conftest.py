@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from functools import partial
 
 import pytest
+from places import open_remote_lab
 
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.command import Program
 
 Build = Callable[..., Program]
 MakeLab = Callable[..., RemoteLab]
-
-# No test here comes near it on a machine that is not broken.
-PLENTY_SECONDS = 300.0
 
 
 @pytest.fixture(scope="session")
@@ -50,23 +47,7 @@ def make_lab(kind: str) -> MakeLab:
 
     `failing` and `failing_stdin` make the failing run another one."""
 
-    def make_one(
-        program: Program,
-        *passing: str,
-        stdin: bytes = b"",
-        failing: Sequence[str] | None = None,
-        failing_stdin: bytes | None = None,
-        seconds: float = PLENTY_SECONDS,
-    ) -> RemoteLab:
-        sides = (
-            (passing, stdin),
-            (passing if failing is None else failing, stdin if failing_stdin is None else failing_stdin),
-        )
-        directory = str(Path(program.path).parent)
-        commands = (Command(program, (program.path, *words), directory, (), text) for words, text in sides)
-        return RemoteLab(*commands, time.monotonic() + seconds, kind)
-
-    return make_one
+    return partial(open_remote_lab, kind)
 
 
 @pytest.fixture

@@ -1,10 +1,35 @@
-"""Finds places in a program and values in a visit of it."""
+"""Opens laboratories, finds places in a program and values in a visit of it."""
 
 from __future__ import annotations
 
 import struct
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.command import Command, Program
+
+# No test here comes near it on a machine that is not broken.
+PLENTY_SECONDS = 300.0
+
+
+def open_remote_lab(
+    kind: str,
+    program: Program,
+    *passing: str,
+    stdin: bytes = b"",
+    failing: Sequence[str] | None = None,
+    failing_stdin: bytes | None = None,
+    seconds: float = PLENTY_SECONDS,
+) -> RemoteLab:
+    sides = (
+        (passing, stdin),
+        (passing if failing is None else failing, stdin if failing_stdin is None else failing_stdin),
+    )
+    directory = str(Path(program.path).parent)
+    commands = (Command(program, (program.path, *words), directory, (), text) for words, text in sides)
+    return RemoteLab(*commands, time.monotonic() + seconds, kind)
 
 
 def find_line(source: str, text: str) -> int:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from places import open_remote_lab
 
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -57,15 +58,10 @@ int main(int argc, char **argv)
 LIMITS = Limits(0.2, 20.0, 1 << 16)
 
 
-@pytest.fixture(scope="session", params=["fork", "rerun"])
-def kind(request):
-    """Of the laboratories that intervene."""
-    return request.param
-
-
-@pytest.fixture
-def lab(build, make_lab):
-    with make_lab(build(SHOP)) as lab:
+@pytest.fixture(params=["fork", "rerun"])
+def lab(build, request):
+    """Of the kinds that intervene."""
+    with open_remote_lab(request.param, build(SHOP)) as lab:
         yield lab
 
 

@@ -6,6 +6,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from places import find_function, find_global, find_line, find_local, find_statement, read_int, read_memory
@@ -14,6 +15,7 @@ from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.open_file import OpenFile
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Allocation, Reference, Transfer
 
@@ -79,6 +81,21 @@ int main(int argc, char **argv)
 }
 """
 
+# As a parser is, made from another file.
+PARSER = r"""
+static void act(void)
+{
+}
+
+int main(void)
+{
+    int depth = 3;
+    depth++;
+#line 2 "parser.y"
+    act();
+    return depth;
+}
+"""
 
 # Overwrites its own return address and its caller's frame pointer.
 BROKEN = r"""
@@ -176,9 +193,9 @@ class TestVisits:
     def test_before_the_first_instruction(self, build, open_lab):
         """The C library may not be there yet; later visits find it all the same."""
         lab = open_lab(build(READER), "line", stdin=b"one\ntwo\n")
-        assert lab.visit("passing", ()).stdin_position == 0
+        assert lab.visit("passing", ()).files[0].position == 0
         stop = Stop(find_function(lab, "checkpoint"), 1)
-        assert lab.visit("passing", (stop,)).stdin_position == 4
+        assert lab.visit("passing", (stop,)).files[0].position == 4
         allocating = Transfer(allocations=(Allocation(8, b""),))
         assert lab.experiment("passing", (stop,), allocating).stdout == b"<one\n>two\n"
 
@@ -211,7 +228,7 @@ class TestVisits:
         assert [frame.function for frame in state.frames] == ["step", "main"]
         assert read_int(state, find_local(state, "number")) == 6
         assert read_int(state, find_global(lab, "calls") + state.load_map.base) == 6
-        assert state.stdin_position == 0
+        assert state.files[0].position == 0
         transfer = Transfer(
             allocations=(Allocation(16, struct.pack("<qq", 5, 0)),),
             references=(Reference(None, find_global(lab, "list") + state.load_map.base, 0, 0),),
@@ -315,6 +332,9 @@ class TestStandardInput:
     def stop(self, lab):
         return (Stop(find_function(lab, "checkpoint"), 1),)
 
+    def inputs(self, lab):
+        return [file for file in lab.visit("passing", self.stop(lab)).files if file.role == "input"]
+
     @pytest.mark.parametrize(
         ("mode", "stdin", "taken", "printed"),
         [
@@ -328,26 +348,36 @@ class TestStandardInput:
     )
     def test_the_unread_rest_is_replaced(self, build, open_lab, mode, stdin, taken, printed):
         lab = open_lab(build(READER), mode, stdin=stdin)
-        assert lab.visit("passing", self.stop(lab)).stdin_position == taken
+        [seen] = self.inputs(lab)
+        assert (seen.number, seen.name, seen.content, seen.position) == (0, "stdin", stdin, taken)
         unaltered = printed + stdin[taken:]
         assert lab.experiment("passing", self.stop(lab)).stdout == unaltered
         for rest in (b"new\0rest" * 3000, b"", b"x"):
-            assert lab.experiment("passing", self.stop(lab), Transfer(stdin=rest)).stdout == printed + rest
+            other = replace(seen, content=stdin[:taken] + rest, is_at_end=False)
+            assert lab.experiment("passing", self.stop(lab), Transfer(files=(other,))).stdout == printed + rest
         assert lab.experiment("passing").stdout == unaltered
 
     def test_a_file_of_the_users_in_its_place_is_left_alone(self, build, open_lab, tmp_path):
         file = tmp_path / "data"
         file.write_bytes(b"the user's own")
         lab = open_lab(build(READER), "file", str(file), stdin=b"ours")
-        assert lab.visit("passing", self.stop(lab)).stdin_position is None
-        observation = lab.experiment("passing", self.stop(lab), Transfer(stdin=b"changed"))
+        assert self.inputs(lab) == []
+        other = OpenFile(0, "stdin", "input", b"changed")
+        observation = lab.experiment("passing", self.stop(lab), Transfer(files=(other,)))
         assert observation.stdout == b"<other>the user's own"
         assert file.read_bytes() == b"the user's own"
 
     def test_closed(self, build, open_lab):
         lab = open_lab(build(READER), "closed", stdin=b"never read")
-        assert lab.visit("passing", self.stop(lab)).stdin_position is None
-        assert lab.experiment("passing", self.stop(lab), Transfer(stdin=b"changed")).stdout == b""
+        assert self.inputs(lab) == []
+        other = OpenFile(0, "stdin", "input", b"changed")
+        assert lab.experiment("passing", self.stop(lab), Transfer(files=(other,))).stdout == b""
+
+
+def test_variables_are_set_in_lines_of_another_file(build, open_lab):
+    lab = open_lab(build(PARSER))
+    state = lab.visit("passing", (Stop(find_function(lab, "act"), 1),))
+    assert {v.name: v.pending for v in state.frames[1].variables} == {"depth": False}
 
 
 class TestTraces:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from replays import find_unled, replay_all
 from suites import (
     FIXTURES,
     SUITE_INI,
@@ -216,6 +218,62 @@ class TestTidy:
         assert chain["oracle"]["fails_when"] == "it exits with status 0 (1 in its twin)"
 
 
+def list_causes(chain: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of all links, against the twin and against the neighbour."""
+    chains = [chain, *chain["alternatives"]]
+    return [cause for one in chains for link in one["chain"] for cause in link["causes"]]
+
+
+class TestLinkedStructures:
+    """Lists, trees, tables and pools: the pointer that is wrong is found, and told as what it leads to."""
+
+    @pytest.fixture
+    def diagnose(self, share_session: ShareSession) -> Callable[[str], dict[str, Any]]:
+        def run(directory: Path, name: str) -> Session:
+            copy_fixture(name, directory)
+            # Which repairs are found in the usual time depends on how busy the machine is.
+            return run_session(directory, "-n", "0", "--cause-chain-timeout=900")
+
+        def diagnose(name: str) -> dict[str, Any]:
+            chain = read_chain(share_session(name, lambda directory: run(directory, name)).directory)
+            assert (chain["status"], chain["reason"]) == ("complete", None)
+            return chain
+
+        return diagnose
+
+    def test_list_that_is_empty_at_one_end_only(self, diagnose):
+        chain = diagnose("spool")
+        last = find_alternative(chain)["chain"][-1]
+        (cause,) = last["causes"]
+        assert (cause["variable"], cause["failing"], cause["kind"]) == ("queue.first", "NULL", "delete")
+        assert '"poster"' in cause["passing"]
+        assert last["confirmed"] == "both"
+        unlinking = find_line(FIXTURES / "spool" / "queue.c", "queue->first = job->next;")
+        assert unlinking in [name_place(suspect) for suspect in chain["suspects"][:5]]
+
+    def test_tree_that_leads_back_into_itself(self, diagnose):
+        chain = diagnose("glossary")
+        assert chain["failure"]["backtrace"][0]["function"] == "tree_walk"
+        loops = {
+            (c["variable"], c["failing"], c["kind"]) for c in list_causes(chain) if c["failing"].endswith("itself")
+        }
+        assert ("top->right->left", "top->right itself", "repoint") in loops
+        wrong = find_line(FIXTURES / "glossary" / "tree.c", "top->left = pivot->right;")
+        assert wrong in [name_place(suspect) for suspect in chain["suspects"][:3]]
+
+    def test_table_that_has_moved(self, diagnose):
+        """The pointer still leads to where the account was: to one of its own, with the same name."""
+        causes = [c for c in list_causes(diagnose("ledger")) if c["variable"] == "from"]
+        assert ("&accounts.slots[5]", '{"food", 1, 300} of its own') in [(c["passing"], c["failing"]) for c in causes]
+
+    def test_pool_that_gave_too_little(self, diagnose):
+        chain = diagnose("roster")
+        used = [c for c in chain["chain"][0]["causes"] if c["variable"] == "roster.arena.blocks->used"]
+        assert [(c["passing"], c["failing"]) for c in used] == [("48", "32")]
+        asking = find_line(FIXTURES / "roster" / "arena.c", "char *copy = arena_alloc(arena, length);")
+        assert asking in [name_place(suspect) for suspect in chain["suspects"][:5]]
+
+
 @pytest.fixture(params=["sample", "jukebox", "tidy"])
 def session(request: pytest.FixtureRequest) -> Session:
     fixture: Session = request.getfixturevalue(request.param)
@@ -323,7 +381,21 @@ class TestArtefacts:
     def test_each_link_has_a_script(self, session):
         place = (session.directory / ".causechain" / read_index(session.directory)[0]["path"]).parent
         links = range(1, len(read_chain(session.directory)["chain"]) + 1)
-        assert {path.name for path in place.glob("*.gdb")} == {f"{link}.gdb" for link in links}
+        assert {path.name for path in place.glob("*[0-9].gdb")} == {f"{link}.gdb" for link in links}
+
+    def test_each_script_shows_what_it_should(self, session):
+        """Those of all fixtures are replayed by `make replays`."""
+        chain = read_chain(session.directory)
+        place = (session.directory / ".causechain" / read_index(session.directory)[0]["path"]).parent
+        replays = list(replay_all(chain, place))
+        assert {replay.script.name for replay in replays} >= {"1.gdb", "1-undo.gdb"}
+        for replay in replays:
+            assert replay.is_as_expected, f"{replay.script}: not {replay.expected!r} in\n{replay.shown}"
+
+    def test_each_link_leads_to_the_next_in_plain_gdb(self, session):
+        chain = read_chain(session.directory)
+        place = (session.directory / ".causechain" / read_index(session.directory)[0]["path"]).parent
+        assert list(find_unled(chain, place)) == []
 
     def test_section_fits_into_80_columns(self, session):
         section = read_section(session.output)

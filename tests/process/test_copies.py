@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.process.copies import CannotCopy, Template, replace_stdin
+from pytest_causechain.process.copies import CannotCopy, Template
 from pytest_causechain.process.linux import REGISTERS
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.remains import find_members
@@ -188,14 +188,6 @@ def test_a_copy_of_a_copy(make_template, deadline):
         assert finish(template.copy(), deadline)[1] == BEFORE + b"ABC|DEFGH|DEFGH|1|012|3456789"
     finally:
         template.close()
-
-
-def test_another_stdin(make_template, deadline):
-    template = make_template("input", stdin=b"0123456789")
-    copy = template.copy()
-    replace_stdin(copy, b"xyz and on", 3)
-    assert finish(copy, deadline)[1] == BEFORE + b"ABC|DEFGH|DEFGH|1|012| and on"
-    assert finish(template.copy(), deadline)[1] == BEFORE + b"ABC|DEFGH|DEFGH|1|012|3456789"
 
 
 def test_a_copy_equals_the_original(make_subject):

@@ -94,8 +94,8 @@ def test_other_way_of_a_branch(code, flags, taken):
 @pytest.mark.parametrize(
     ("code", "address", "expression"),
     [
-        pytest.param("8945fc", 0x7FF0 - 4, "-4 + $rbp * 1", id="frame"),
-        pytest.param("894c8308", 0x500 + 4 * 3 + 8, "8 + $rbx * 1 + $rax * 4", id="element"),
+        pytest.param("8945fc", 0x7FF0 - 4, "-4 + (long) $rbp * 1", id="frame"),
+        pytest.param("894c8308", 0x500 + 4 * 3 + 8, "8 + (long) $rbx * 1 + (long) $rax * 4", id="element"),
         pytest.param("890510000000", BEGIN + 6 + 0x10, "$rip + 22", id="global"),
     ],
 )

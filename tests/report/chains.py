@@ -10,19 +10,24 @@ from pytest_causechain.model.chain import (
     Breakpoint,
     Cause,
     Chain,
+    Edge,
     Failure,
     Link,
     Moments,
     Party,
     Peer,
+    Picture,
     Place,
     Repair,
     Rule,
+    Scene,
     Seconds,
     Statistics,
     Suspect,
     Tally,
     Transition,
+    Trial,
+    Vertex,
     When,
 )
 from pytest_causechain.model.command import Program
@@ -59,7 +64,7 @@ def party(test: str, argv: str, outcome: str, **more: object) -> Party:
 
 def when(function: str, file: str, line: int, *callers: str, is_entry: bool = False) -> When:
     stops = (Breakpoint(function, file, 16, 1),)
-    return When(function, file, line, 1, 7, (function, *callers), is_entry, stops=stops)
+    return When(function, file, line, 1, 7, (function, *callers), is_entry, stops=stops, failing_stops=stops)
 
 
 def value(variable: str, passing: str, failing: str, frame: int | None = 0) -> Cause:
@@ -74,6 +79,20 @@ def link(
 ) -> Link:
     return Link(moment, causes, 12, Tally(3, 2, 1), confirmed, made_by)
 
+
+def array(*values: str) -> Scene:
+    """A pointer to an array of which the third element differs."""
+    elements = tuple(Vertex(f"[{n}]", "int", value, differs=n == 2) for n, value in enumerate(values))
+    edges = tuple(Edge(1, n + 2, element.name) for n, element in enumerate(elements))
+    return Scene((Vertex("a", "int *", ""), Vertex("*a", "int [4]", ""), *elements), (Edge(0, 1, "*"), *edges))
+
+
+TRIALS = (
+    Trial((), 0, "pass"),
+    Trial(("a[0]", "a[1]", "a[2]"), 12, "fail"),
+    Trial(("a[0]", "a[1]"), 2, "unresolved"),
+    Trial(("a[2]",), 1, "fail"),
+)
 
 STATISTICS = Statistics(
     Tally(19, 14, 4, 6), Moments(120, 9, 8), 230, 41, Seconds(0.05, 0.1, 0.2, 0.41), workers=1, lab="gdb"
@@ -93,7 +112,11 @@ wrong_output = Chain(
     oracle=Rule("symptom", "the list compared at test_sample.py:14 contains '0'"),
     chain=(
         link(when("main", SAMPLE, 43, is_entry=True), value("argc", "5", "3")),
-        link(when("shell_sort", SAMPLE, 20, "main", is_entry=True), value("a[2]", "7", "0")),
+        replace(
+            link(when("shell_sort", SAMPLE, 20, "main", is_entry=True), value("a[2]", "7", "0")),
+            picture=Picture(array("9", "8", "7", "6"), array("11", "14", "0", "0")),
+            trials=TRIALS,
+        ),
         link(when("shell_sort", SAMPLE, 30, "main"), value("v", "7", "0"), made_by=Place(SAMPLE, 29, "shell_sort")),
         link(when("shell_sort", SAMPLE, 36, "main"), value("a[0]", "6", "0"), made_by=Place(SAMPLE, 33, "shell_sort")),
     ),
@@ -212,6 +235,33 @@ hang = replace(
     failure=Failure("hang", "the program does not end", (Frame("count_down", "loop.c", 10),)),
 )
 
+one_name_twice = replace(
+    exit_code,
+    chain=(
+        link(
+            when("load", "check.c", 30, "main"),
+            *(value("level", "1", "3", frame) for frame in (0, 1)),
+            value("depth", "4", "5"),
+            value("depth", "6", "7", 1),
+        ),
+    ),
+    # A closing brace, then the line before it.
+    suspects=(
+        Suspect(1, SAMPLE, 52, "main", "the function ends here"),
+        Suspect(2, SAMPLE, 51, "main", "it returns here"),
+    ),
+)
+
+null_pointer = replace(
+    crash,
+    chain=(
+        link(
+            when("sum_list", "list.c", 30, "main"),
+            Cause("list->node", "struct node *", "&pool[1]", "NULL", "repoint", 0, "list->node = 0"),
+        ),
+    ),
+)
+
 two_variables = replace(
     wrong_output,
     chain=(
@@ -242,6 +292,26 @@ gap = replace(
         ),
     ),
     suspects=(Suspect(1, SAMPLE, 45, "main", "only the failing run executes it"),),
+)
+
+# The passing run is made from the neighbour's; what wrote to the variable is known, though not all that happened.
+written = replace(
+    gap,
+    passing=party(
+        "tests/test_sample.py::test_sorts[four]",
+        "sample 11 14 6",
+        'printed "6 11 14"',
+        why="its input made nearer to the failing run's: 1 edit",
+        is_made=True,
+    ),
+    chain=(
+        gap.chain[0],
+        replace(
+            link(when("main", SAMPLE, 48), value("a[2]", "6", "0")),
+            written_by=Place(SAMPLE, 46, "main"),
+        ),
+    ),
+    transitions=(replace(gap.transitions[0], line=46),),
 )
 
 created = replace(
@@ -330,7 +400,10 @@ ALL = {
     "exit_code": exit_code,
     "hang": hang,
     "two_variables": two_variables,
+    "one_name_twice": one_name_twice,
+    "null_pointer": null_pointer,
     "gap": gap,
+    "written": written,
     "created": created,
     "partial": partial,
     "partial_without_links": partial_without_links,

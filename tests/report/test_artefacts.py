@@ -81,10 +81,14 @@ class TestFiles:
         place = write_artefacts(chains.crash, tmp_path / "out")
         assert place == tmp_path / "out" / slug(chains.crash.test)
         assert {path.name for path in place.iterdir()} == {
-            *("chain.json", "1.gdb", "2.gdb", "3.gdb", "4.gdb", "passing.stdin")
+            *("chain.json", "chain.html", "1.gdb", "2.gdb", "3.gdb", "4.gdb"),
+            # The first link was not confirmed both ways.
+            *("2-undo.gdb", "3-undo.gdb", "4-undo.gdb", "passing.stdin", "failing.stdin"),
         }
         assert (place / "passing.stdin").read_bytes() == b"+1\n+2\n"
         assert str(place / "passing.stdin") in (place / "2.gdb").read_text()
+        assert (place / "failing.stdin").read_bytes() == b"+1\n+2\n-1\n"
+        assert str(place / "failing.stdin") in (place / "2-undo.gdb").read_text()
 
     def test_keep_input_that_is_no_text(self, tmp_path: Path) -> None:
         raw = b"\xff\x00\xc3\xa9\r\n"
@@ -94,16 +98,15 @@ class TestFiles:
 
     def test_of_an_earlier_session_go_but_not_the_users(self, tmp_path: Path) -> None:
         place = write_artefacts(chains.crash, tmp_path / "out")
-        (place / "chain.html").write_text("old")
         (place / "notes.txt").write_text("mine")
         write_artefacts(replace(chains.none, test=chains.crash.test), tmp_path / "out")
-        assert {path.name for path in place.iterdir()} == {"chain.json", "notes.txt"}
+        assert {path.name for path in place.iterdir()} == {"chain.json", "chain.html", "notes.txt"}
         assert read_chain(place)["status"] == "none"
 
     def test_are_the_users_alone(self, tmp_path: Path) -> None:
         place = write_artefacts(chains.crash, tmp_path / "deep" / "out")
         write_index([chains.crash], tmp_path / "deep" / "out")
-        for path in (place.parent, place, *place.parent.glob("*.json"), *place.iterdir()):
+        for path in (place.parent, place, *place.parent.glob("index.*"), *place.iterdir()):
             assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
     def test_are_hidden_from_git_in_a_directory_of_our_own(self, tmp_path: Path) -> None:

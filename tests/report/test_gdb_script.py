@@ -113,10 +113,13 @@ def set_to(variable: str, new: str, frame: int | None = 0, assignment: str | Non
     return Cause(variable, "int", "?", new, "value", frame, assignment)
 
 
-def replay(chain: Chain, tmp_path: Path) -> str:
-    place = write_artefacts(chain, tmp_path / "out")
+def replay(chain: Chain, tmp_path: Path, script: str = "1.gdb") -> str:
+    return run_script(write_artefacts(chain, tmp_path / "out") / script, tmp_path)
+
+
+def run_script(script: Path, tmp_path: Path) -> str:
     done = subprocess.run(
-        ["gdb", "-nx", "-batch", "-x", str(place / "1.gdb")],
+        ["gdb", "-nx", "-batch", "-x", str(script)],
         capture_output=True,
         encoding="utf-8",
         errors="surrogateescape",
@@ -183,6 +186,56 @@ class TestReplay:
 
     def test_says_why_it_cannot_be_done(self, built: Built, tmp_path: Path) -> None:
         assert "causechain: its moment has no place" in replay(make_chain(built, ()), tmp_path)
+
+
+class TestUndo:
+    def test_makes_the_failing_run_as_the_passing_one(self, built: Built, tmp_path: Path) -> None:
+        stops = (built.stop("main.c", 9, visit=2),)
+        cause = Cause("result", "int", "40", "4", "value", 0, "result = 4", "result = 40")
+        chain = make_chain(built, stops, cause)
+        link = replace(chain.chain[0], confirmed="both", moment=replace(chain.chain[0].moment, failing_stops=stops))
+        said = replay(replace(chain, chain=(link,)), tmp_path, "1-undo.gdb")
+        assert "causechain: result: 40 instead of 4" in said
+        assert "<a><b>[] sum 42" in said
+
+    def test_begins_where_the_twin_and_the_failing_run_part(self, built: Built, tmp_path: Path) -> None:
+        # Counted from the stop of the repair, the second visit is the third of all.
+        function, offset = find_line(built.path, "main.c", 9)
+        repair = chains.Repair(
+            "value", "main.c", 9, "work", 1, "x", "1", "2", None, (Breakpoint(function, "main.c", offset, 1),),
+            ("set $causechain = 1", "stepi", "set $causechain = 2"),
+        )  # fmt: skip
+        stops = (built.stop("main.c", 9, visit=2),)
+        cause = Cause("result", "int", "40", "6", "value", 0, "result = 6", "result = 40")
+        chain = make_chain(built, (), cause, argv=("a", "b", "c"))
+        link = replace(chain.chain[0], confirmed="both", moment=replace(chain.chain[0].moment, failing_stops=stops))
+        twin = replace(chain, chain=(link,), peer=chains.Peer("twin", chain.test, repair))
+        said = replay(twin, tmp_path, "1-undo.gdb")
+        assert "<a><b><c>[] sum 46" in said
+        assert "causechain: with" not in said
+
+    def test_is_there_for_links_confirmed_both_ways_only(self, built: Built, tmp_path: Path) -> None:
+        place = write_artefacts(make_chain(built, (built.stop("main.c", 9),)), tmp_path)
+        assert not (place / "1-undo.gdb").exists()
+
+
+class TestEnvironment:
+    def test_is_that_of_the_test(self, built: Built, tmp_path: Path) -> None:
+        chain = make_chain(built, (built.stop("main.c", 9),))
+        environment = (("ADDED", 'it\'s = "here" $x'), ("HOME", None))
+        chain = replace(chain, passing=replace(chain.passing, environment=environment))
+        place = write_artefacts(chain, tmp_path / "out")
+        with (place / "1.gdb").open("a") as script:
+            script.write("show environment ADDED\nshow environment HOME\n")
+        said = run_script(place / "1.gdb", tmp_path)
+        assert 'ADDED = it\'s = "here" $x\n' in said
+        assert 'Environment variable "HOME" not defined.' in said
+
+    def test_with_a_line_break_is_a_refusal(self) -> None:
+        passing = replace(chains.wrong_output.passing, environment=(("A", "1\nshell true"),))
+        script = render_gdb_script(replace(chains.wrong_output, passing=passing), chains.wrong_output.chain[1])
+        assert "a variable of the environment contains a line break" in script
+        assert "shell true" not in script
 
 
 class TestScript:

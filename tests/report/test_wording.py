@@ -100,7 +100,7 @@ def test_several_lines_of_input() -> None:
 def test_more_than_three_causes_are_counted() -> None:
     causes = tuple(Cause(name, "int", "1", "2", "value") for name in "abcdefg")
     assert describe_causes(causes[:3], "was", first=True) == (
-        "a was 2 (1 in the passing run) and b was 2 (1) and c was 2 (1)"
+        "a was 2 (1 in the passing run), b was 2 (1) and c was 2 (1)"
     )
     assert describe_causes(causes, "was", first=False) == "a was 2 (1), b was 2 (1), c was 2 (1) and 4 more"
 

@@ -290,6 +290,17 @@ class TestConjunctions:
         assert found.is_alone
         assert found.cause in ({5, 9}, {5, 40})
 
+    def test_what_is_not_needed_of_a_group_is_left_out(self) -> None:
+        """Of two that are needed, one is in a group, which is not opened while the other one is missing."""
+        units = group_deltas(range(4), lambda delta: ("group",) if delta < 3 else ("other",))
+
+        def judge(configuration: frozenset[int]) -> Outcome:
+            found = len(configuration & {1, 3})
+            return (Outcome.PASS, Outcome.UNRESOLVED, Outcome.FAIL)[found]
+
+        outcomes = Outcomes[frozenset[int]](lambda tried: map(judge, tried))
+        assert isolate(units, outcomes) == Isolation(frozenset({1, 3}), is_alone=True)
+
     def test_too_many_are_not_told(self) -> None:
         needed = frozenset(range(0, 60, 3))
         found = Program(60, lambda c: FAIL if needed <= c else PASS).isolate()

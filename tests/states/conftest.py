@@ -27,17 +27,21 @@ int main(int argc, char **argv)
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """build(source) compiles a program, the same one only once; C++ is told by `extern "C"`."""
+    """build(source) compiles a program, the same one only once. C++ is told by `std::`, a part in C++ of a program in
+    C by `extern "C"`."""
     built: dict[str, Program] = {}
 
     def compile_program(source: str) -> Program:
         if source not in built:
             directory = tmp_path_factory.mktemp("program")
-            is_cxx = 'extern "C"' in source
+            is_part = 'extern "C"' in source
+            is_cxx = is_part or "std::" in source
             file = directory / ("program.cc" if is_cxx else "program.c")
             file.write_text(source)
             options = ["-g", "-O0", "-w", "-o", "program"]
-            if is_cxx:
+            if is_cxx and not is_part:
+                subprocess.run(["c++", "-std=c++17", *options, file.name], cwd=directory, check=True)
+            elif is_cxx:
                 (directory / "main.c").write_text(C_MAIN)
                 subprocess.run(["cc", "-g", "-O0", "-c", "main.c"], cwd=directory, check=True)
                 subprocess.run(["c++", *options, file.name, "main.o"], cwd=directory, check=True)

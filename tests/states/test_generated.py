@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from two_runs import TwoRuns
 
+from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.states.deltas import Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.matching import match_states
@@ -20,6 +21,7 @@ from pytest_causechain.states.objects import Target
 from pytest_causechain.states.transfer import transfer_to_passing_run
 
 SOURCE = r"""
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,6 +173,20 @@ static void release(void)
     puts("released");
 }
 
+/* The allocator looks at its blocks when it joins and gives back free ones; it ends a program whose heap is broken. */
+static void exercise(void)
+{
+    void *taken[200];
+    int n, round;
+    for (round = 0; round < 5; round++) {
+        for (n = 0; n < 200; n++) taken[n] = malloc(draw(3000) + 1);
+        for (n = 0; n < 200; n += 2) free(taken[n]);
+        for (n = 1; n < 200; n += 2) free(taken[n]);
+        malloc_trim(0);
+    }
+    puts("sound");
+}
+
 int main(int argc, char **argv)
 {
     FILE *file = fopen(argv[1], "r");
@@ -179,8 +195,10 @@ int main(int argc, char **argv)
     file = NULL;
     build();
     show(); /* here */
-    if (argc > 2)
+    if (argc > 2 && !strcmp(argv[2], "release"))
         release();
+    if (argc > 2 && !strcmp(argv[2], "exercise"))
+        exercise();
     return 0;
 }
 """
@@ -204,7 +222,18 @@ class Seeds:
 @pytest.fixture(scope="module")
 def releasing(open_shared, tmp_path_factory) -> Seeds:
     directory = tmp_path_factory.mktemp("seeds")
-    return Seeds(open_shared(SOURCE, [f"{directory}/passing", "x"], [f"{directory}/failing", "x"]), directory)
+    return Seeds(
+        open_shared(SOURCE, [f"{directory}/passing", "release"], [f"{directory}/failing", "release"]), directory
+    )
+
+
+@pytest.fixture(scope="module")
+def exercising(open_shared, tmp_path_factory) -> Seeds:
+    """The allocator fills what it gives and takes back with other values than 0."""
+    directory = tmp_path_factory.mktemp("seeds")
+    arguments = ([f"{directory}/{side}", "exercise"] for side in ("passing", "failing"))
+    changes = (("MALLOC_PERTURB_", "165"),)
+    return Seeds(open_shared(SOURCE, *arguments, environment=(changes, changes)), directory)
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +248,10 @@ def state_with(runs: TwoRuns, deltas: Collection[Delta]) -> MemoryGraph:
     visit = runs.lab.visit("passing", runs.stops, transfer)
     assert visit is not None
     return runs.make_graph(visit)
+
+
+def blocks_in_use(graph: MemoryGraph) -> dict[int, int]:
+    return {start: size for start, size in graph.memory.blocks.items() if start not in graph.memory.freed}
 
 
 def find_wild_pointers(graph: MemoryGraph) -> list[str]:
@@ -260,7 +293,7 @@ def test_some_deltas_never_crash(showing, passing, failing):
 def test_nothing_is_left_when_all_was_written(showing, passing, failing):
     runs = showing.plant(passing, failing)
     matching = match_states(state_with(runs, runs.deltas), runs.comparison.matching.failing)
-    assert [(d.name, d.passing, d.failing) for d in compare_states(matching, b"", b"").deltas] == []
+    assert [(d.name, d.passing, d.failing) for d in compare_states(matching).deltas] == []
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(3, seed=4))
@@ -278,3 +311,38 @@ def test_the_same_deltas_make_the_same_transfer(showing):
     again = runs.compare()
     some = runs.deltas[::2], again.deltas[::2]
     assert transfer_to_passing_run(runs.comparison, some[0]) == transfer_to_passing_run(again, some[1])
+
+
+class TestHeap:
+    """Checked by glibc's own allocator and by its blocks."""
+
+    @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(4, seed=5))
+    def test_some_deltas_leave_it_sound(self, exercising, passing, failing):
+        runs = exercising.plant(passing, failing)
+        choose = random.Random(passing)
+        for _ in range(4):
+            chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
+            for altered in (runs.alter_passing(chosen), runs.alter_failing(chosen)):
+                assert altered.stdout.endswith(b"sound\n"), [delta.name for delta in chosen]
+
+    @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(4, seed=6))
+    def test_some_deltas_leave_its_blocks_as_they_were(self, exercising, passing, failing):
+        runs = exercising.plant(passing, failing)
+        before = blocks_in_use(runs.comparison.matching.passing)
+        choose = random.Random(failing)
+        for _ in range(4):
+            chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
+            after = state_with(runs, chosen).memory.blocks
+            assert before.items() <= after.items(), [delta.name for delta in chosen]
+
+    def test_is_found_broken_when_it_is(self, exercising):
+        """The head of the unused rest of the heap, and that of a block."""
+        runs = exercising.plant(1, 2)
+        before = blocks_in_use(runs.comparison.matching.passing)
+        rest, middle = (
+            Transfer(writes=((start + size, b"\xff" * 8),))
+            for start, size in (list(before.items())[number] for number in (-1, len(before) // 2))
+        )
+        assert not runs.lab.experiment("passing", runs.stops, rest).stdout.endswith(b"sound\n")
+        visit = runs.lab.visit("passing", runs.stops, middle)
+        assert visit is not None and not before.items() <= runs.make_graph(visit).memory.blocks.items()

@@ -98,7 +98,8 @@ class TestReturnValue:
         runs = open_runs(self.SOURCE, ["3"], ["4"])
         assert ("return value", "9", "16", "value") in runs.told()
         assert runs.alter_passing([runs.delta("return value")]).stdout == b"16\n"
-        assert runs.delta("return value").assignment is None
+        assert runs.delta("return value").assignment == "$rax = 16"
+        assert runs.delta("return value").undo == "$rax = 9"
 
     def test_of_a_function_that_returns_nothing(self, open_runs):
         runs = open_runs(self.SOURCE, ["3"], ["4"])

@@ -37,7 +37,7 @@ class TwoRuns:
         stdin: tuple[bytes, bytes] = (b"", b""),
         environment: tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = ((), ()),
     ) -> None:
-        self._source, self._stdin = source, stdin
+        self._source = source
         directory = str(Path(program.path).parent)
         self.commands = [
             Command(program, (program.path, *arguments), directory, changes, text)
@@ -71,7 +71,7 @@ class TwoRuns:
         return MemoryGraph(visit, self.lab.program, self._layouts)
 
     def compare(self, stops: Sequence[Stop] | None = None) -> Comparison:
-        return compare_states(match_states(self.graph("passing", stops), self.graph("failing", stops)), *self._stdin)
+        return compare_states(match_states(self.graph("passing", stops), self.graph("failing", stops)))
 
     @cached_property
     def comparison(self) -> Comparison:

@@ -1,0 +1,32 @@
+"""Tells how a run ended."""
+
+from __future__ import annotations
+
+import signal
+
+from pytest_causechain.model.chain import Failure, Rule
+from pytest_causechain.model.observation import Observation
+
+# As much of an output as fits on a line of the report.
+OUTPUT_SHOWN = 200
+
+
+def describe_failure(observation: Observation, rule: Rule | None) -> Failure:
+    return Failure(observation.ending, f"the program {describe_outcome(observation, rule)}", observation.backtrace)
+
+
+def describe_outcome(observation: Observation, rule: Rule | None) -> str:
+    """How a run ended: `printed "0 11"`, `exited with status 3`, `was killed by SIGSEGV in next()`."""
+    if observation.ending == "timeout":
+        return "did not end in time"
+    if observation.ending == "signal":
+        try:
+            name = signal.Signals(observation.code).name
+        except ValueError:
+            name = f"signal {observation.code}"
+        own = next((f.function for f in observation.backtrace if f.file is not None), None)
+        return f"was killed by {name}" + (f" in {own}()" if own else "")
+    text = observation.stdout.decode("utf-8", "surrogateescape").strip()
+    if not text or (rule is not None and rule.kind == "exit"):
+        return f"exited with status {observation.code}"
+    return f'printed "{text[:OUTPUT_SHOWN]}"'

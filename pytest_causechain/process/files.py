@@ -1,0 +1,168 @@
+"""The open files of a stopped process as the program sees them, and private ones in their places."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from typing import Literal
+
+from pytest_causechain.model.open_file import OpenFile
+from pytest_causechain.process.maps import Descriptor, read_descriptors
+from pytest_causechain.process.streams import (
+    Stream,
+    count_ahead,
+    read_ahead,
+    read_pending,
+    read_streams,
+    reset_stream,
+)
+from pytest_causechain.process.subject import Subject, identity
+from pytest_causechain.process.tracee import SCRATCH_DATA, WORD, Tracee
+
+# The content of larger files is not compared.
+CONTENT_LIMIT = 16 << 20
+PRIVATE = "causechain-file"
+STDOUT, STDERR = -1, -2
+# How a file was opened, without what was to be done with it at that time.
+OPENING_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
+KINDS = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISDIR, "directory"))
+
+
+def read_files(subject: Subject) -> tuple[OpenFile, ...]:
+    """Those that share an open file are one, by the number of the first. The two outputs come last, by numbers of
+    their own: what was written counts even when the program has closed them."""
+    streams, descriptors = read_streams(subject), read_descriptors(subject.pid)
+    outputs = _outputs(subject)
+    files = [
+        _read_file(subject, descriptor, streams.get(descriptor.number))
+        for descriptor in descriptors
+        if descriptor.shared_with == descriptor.number and descriptor.file not in outputs.values()
+    ]
+    written = [
+        _read_output(subject, number, [d for d in descriptors if d.file == file], streams)
+        for number, file in outputs.items()
+    ]
+    return (*(file for file in files if file is not None), *written)
+
+
+def _outputs(subject: Subject) -> dict[int, tuple[int, int]]:
+    """Which files they are, by our numbers."""
+    return {
+        STDOUT: identity(os.fstat(subject.streams.stdout)),
+        STDERR: identity(os.fstat(subject.streams.stderr)),
+    }
+
+
+def _read_output(subject: Subject, number: int, places: list[Descriptor], streams: dict[int, Stream]) -> OpenFile:
+    content = subject.outputs()[0 if number == STDOUT else 1]
+    name = "stdout" if number == STDOUT else "stderr"
+    position = places[0].position if places else 0
+    stream = next((streams[d.number] for d in places if d.number in streams), None)
+    if stream is None:
+        return OpenFile(number, name, "output", content, position)
+    size = stream.buffer_end - stream.buffer_base
+    return OpenFile(number, name, "output", content, position, read_pending(subject, stream), size)
+
+
+def _read_file(subject: Subject, descriptor: Descriptor, stream: Stream | None) -> OpenFile | None:
+    """None for what has no state, such as a terminal or /dev/null."""
+    number, link = descriptor.number, f"/proc/{subject.pid}/fd/{descriptor.number}"
+    try:
+        status, name = os.stat(link), os.readlink(link)
+    except OSError:
+        return None
+    if stat.S_ISCHR(status.st_mode):
+        return None
+    role = _find_role(descriptor, status)
+    if role == "other":
+        kind = next((kind for is_kind, kind in KINDS if is_kind(status.st_mode)), name)
+        return OpenFile(number, kind, role)
+    if descriptor.file == subject.streams.stdin:
+        name = "stdin"
+    with open(link, "rb", buffering=0) as file:
+        content = file.read()
+    opened = OpenFile(number, name, role, content, descriptor.position, modified_ns=status.st_mtime_ns)
+    return opened if stream is None else _see_through(subject, opened, stream)
+
+
+def _see_through(subject: Subject, file: OpenFile, stream: Stream) -> OpenFile:
+    """The file as the program has it through a stream."""
+    content, position = file.content, file.position
+    if ahead := count_ahead(stream):
+        taken = max(0, position - ahead)
+        content, position = content[:taken] + read_ahead(subject, stream) + content[position:], taken
+    return replace(
+        file,
+        content=content,
+        position=position,
+        pending=read_pending(subject, stream),
+        buffer_size=stream.buffer_end - stream.buffer_base,
+        is_at_end=stream.is_at_end,
+    )
+
+
+def _find_role(descriptor: Descriptor, status: os.stat_result) -> Literal["input", "scratch", "other"]:
+    if not descriptor.is_regular or status.st_size > CONTENT_LIMIT:
+        return "other"
+    if not descriptor.is_writable:
+        return "input"
+    return "other" if status.st_nlink else "scratch"
+
+
+def replace_file(subject: Subject, file: OpenFile) -> None:
+    """Another file in the place of a descriptor, which nobody else can see. An output of ours stays, with other
+    content. What is not open is left alone, and what is open for writing by a name."""
+    descriptors = read_descriptors(subject.pid)
+    if file.role == "output":
+        places = [d for d in descriptors if d.file == _outputs(subject)[file.number]]
+        _rewrite(subject.streams.stdout if file.number == STDOUT else subject.streams.stderr, file.content)
+        for place in places:
+            subject.syscall("lseek", place.number, file.position, os.SEEK_SET)
+    else:
+        present = next((d for d in descriptors if d.number == file.number), None)
+        if present is None or _find_role(present, os.stat(f"/proc/{subject.pid}/fd/{file.number}")) == "other":
+            return
+        places = [d for d in descriptors if d.shared_with == present.shared_with]
+        _open_private(subject, file, present.flags & OPENING_FLAGS, places)
+    streams = read_streams(subject)
+    stream = next((streams[place.number] for place in places if place.number in streams), None)
+    if stream is not None:
+        reset_stream(subject, stream, file.pending, file.buffer_size, file.is_at_end)
+
+
+def _open_private(process: Tracee, file: OpenFile, flags: int, places: list[Descriptor]) -> None:
+    process.write(SCRATCH_DATA, PRIVATE.encode() + b"\0")
+    memory = process.syscall("memfd_create", SCRATCH_DATA, 0)
+    path = f"/proc/{process.pid}/fd/{memory}"
+    with open(path, "r+b", buffering=0) as opened:
+        _rewrite(opened.fileno(), file.content)
+        os.utime(opened.fileno(), ns=(file.modified_ns, file.modified_ns))
+    # Opened as the program has opened its own.
+    process.write(SCRATCH_DATA, f"/proc/self/fd/{memory}\0".encode())
+    number = process.syscall("open", SCRATCH_DATA, flags, 0)
+    process.syscall("lseek", number, file.position, os.SEEK_SET)
+    for place in places:
+        process.syscall("dup3", number, place.number, place.flags & os.O_CLOEXEC)
+    process.syscall("close", number)
+    process.syscall("close", memory)
+
+
+def _rewrite(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    at = 0
+    while at < len(content):
+        at += os.pwrite(descriptor, content[at:], at)
+
+
+def change_directory(process: Tracee, path: str) -> None:
+    process.write(SCRATCH_DATA, os.fsencode(path) + b"\0")
+    process.syscall("chdir", SCRATCH_DATA)
+
+
+def find_environment(process: Tracee) -> tuple[int, int] | None:
+    """Where the pointer to the variables of the environment lies, and its value."""
+    address = process.landmarks.symbols.get("__environ")
+    if address is None:
+        return None
+    return address, WORD.unpack(process.read(address, WORD.size))[0]
