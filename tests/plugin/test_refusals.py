@@ -312,7 +312,7 @@ class TestBudget:
 @pytest.fixture
 def hanging_suite(count_suite: pytest.Pytester) -> pytest.Pytester:
     """The failing test gives up after a while; its program would go on for ever."""
-    source = COUNT.replace("return argc > 2;", "while (argc > 2)\n        usleep(1000);\n    return 0;")
+    source = COUNT.replace("return argc > 2;", "while (argc > 2)\n        pause();\n    return 0;")
     compile_program(count_suite.path / "count", f"#include <unistd.h>\n{source}")
     count_suite.makepyfile(test_count=TEST_COUNT.replace("number])", "number], timeout=0.5)"))
     return count_suite
