@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from pytest_causechain import diagnosis
 from pytest_causechain.diagnosis import Interrupted, Pair
@@ -24,6 +22,7 @@ from pytest_causechain.oracle.exact import ExactOracle
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.symptom import learn_symptom
 from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.process.closing import Closing
 from pytest_causechain.repairs.search import Attempt, Findings, find_repairs
 from pytest_causechain.repairs.suspects import Ranking
 from pytest_causechain.report.wording import describe_repair
@@ -43,7 +42,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Case:
+class Case(Closing):
     """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none.
     `recalled` are those that have not run in this session."""
 
@@ -61,7 +60,6 @@ class Case:
     _findings: Findings | None = None
     # Sessions in which the tests are asked, by the program they start: kept, since each takes a second to begin.
     _replays: dict[Program, Replay] = field(default_factory=dict)
-    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def test(self) -> str:
@@ -84,21 +82,15 @@ class Case:
             raise Interrupted(self._join(chains, time.monotonic() - begin, "interrupted.")) from None
         return self._join(chains, time.monotonic() - begin)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._replays.clear()
-        self._open.close()
+    def close(self) -> None:
+        while self._replays:
+            self._replays.popitem()[1].close()
 
     def _replay(self, program: Program) -> Replay:
         """How long it may take to answer, each question says."""
         if program not in self._replays:
             tests = [self.test, *(near.recording.test for near in self.neighbours[:NEIGHBOURS_TRIED])]
-            replay = self.open_replay(tests, program, self.settings.timeout_seconds)
-            self._replays[program] = self._open.enter_context(replay)
+            self._replays[program] = self.open_replay(tests, program, self.settings.timeout_seconds)
         return self._replays[program]
 
     def _collect(self, chains: list[Chain], deadline: float) -> None:

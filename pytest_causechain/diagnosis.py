@@ -23,6 +23,7 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
+from pytest_causechain.report.wording import count_of
 from pytest_causechain.search.cts import TransitionSearch
 from pytest_causechain.settings import Settings
 
@@ -148,7 +149,7 @@ class _Diagnosis:
         nearer = approach(self.pair.passing, self.pair.failing, lab.observe, judge)
         if nearer is None or any(judge(lab.observe(nearer.command)) is not Outcome.PASS for _ in range(REPETITIONS)):
             return None
-        why = f"its input made nearer to the failing run's: {nearer.edits} {'edit' if nearer.edits == 1 else 'edits'}"
+        why = f"its input made nearer to the failing run's: {count_of(nearer.edits, 'edit')}"
         return replace(self.pair, passing=nearer.command, why=why, is_made=True)
 
     def find_causes(self, lab: RemoteLab, oracle: Oracle) -> None:

@@ -18,6 +18,7 @@ from pytest_causechain.search.dd import Trimming, bundle
 from pytest_causechain.search.outcomes import Outcomes
 from pytest_causechain.search.rounds import settle
 from pytest_causechain.search.units import group_deltas
+from pytest_causechain.states.inputs import LINE
 
 # Runs for one approach, which shortens all that comes after it.
 MOST_RUNS = 100
@@ -31,7 +32,6 @@ OTHERWISE = {
     Outcome.FAIL: Outcome.PASS,
     Outcome.UNRESOLVED: Outcome.UNRESOLVED,
 }
-LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +173,4 @@ def replace_parts(parts: Sequence[str], edits: Sequence[Edit]) -> list[str]:
 
 def split_lines(stdin: bytes) -> list[str]:
     """As C's input functions take them; each byte is a character."""
-    return LINE.findall(stdin.decode("latin-1"))
+    return [line.decode("latin-1") for line in LINE.findall(stdin)]

@@ -10,8 +10,6 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.observation import Observation
@@ -19,6 +17,7 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
 from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
 # For the teardown of session fixtures, when nobody waits for a verdict any more.
@@ -36,8 +35,9 @@ _VARIABLES_OF_A_SESSION = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST", "COV_CORE_", "
 _TELLING = re.compile(r"E  |ERROR|INTERNALERROR>|Exit:|!!!|[\w.]+(Error|Exception|Exit)\b")
 
 
-class Replay:
-    """Verdicts of `tests` (node ids) on runs of `program`.
+class Replay(Closing):
+    """Verdicts of `tests` (node ids) on runs of `program`. The session is started for the first question: where all
+    runs crash, nobody asks.
 
     `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
     the configuration file in use there, which pytest may not find again from the tests alone.
@@ -68,13 +68,7 @@ class Replay:
         self._end: Unreplayable | None = None
         self._bases: dict[str, Verdict] = {}
 
-    def __enter__(self) -> Self:
-        """The session is started for the first question: where all runs crash, nobody asks."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._process is not None:
             self._process.close()
             self._process = None

@@ -11,6 +11,9 @@ from two_runs import TwoRuns
 
 from pytest_causechain.model.command import Program
 
+# Before the tests import it: what they check is written there.
+pytest.register_assert_rewrite("seeds")
+
 Build = Callable[[str], Program]
 Open = Callable[..., TwoRuns]
 

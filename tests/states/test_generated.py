@@ -6,18 +6,21 @@ The program reads its seed from a file, so that one pair of runs serves for all 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from two_runs import TwoRuns
+from seeds import (
+    Seeds,
+    check_all_deltas,
+    check_ends,
+    check_nothing_is_left,
+    check_pointers,
+    choose_deltas,
+    pairs_of_seeds,
+    state_with,
+)
 
 from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.states.deltas import Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.matching import match_states
-from pytest_causechain.states.objects import Target
 from pytest_causechain.states.transfer import transfer_to_passing_run
 
 SOURCE = r"""
@@ -204,21 +207,6 @@ int main(int argc, char **argv)
 """
 
 
-@dataclass
-class Seeds:
-    """Writes what the two programs read."""
-
-    runs: TwoRuns
-    directory: Path
-
-    def plant(self, passing: int, failing: int) -> TwoRuns:
-        # Of equal length: the position in a file is no difference between the states.
-        (self.directory / "passing").write_text(f"{passing:06}\n")
-        (self.directory / "failing").write_text(f"{failing:06}\n")
-        self.runs.forget()
-        return self.runs
-
-
 @pytest.fixture(scope="module")
 def releasing(open_shared, tmp_path_factory) -> Seeds:
     directory = tmp_path_factory.mktemp("seeds")
@@ -242,68 +230,29 @@ def showing(open_shared, tmp_path_factory) -> Seeds:
     return Seeds(open_shared(SOURCE, [f"{directory}/passing"], [f"{directory}/failing"]), directory)
 
 
-def state_with(runs: TwoRuns, deltas: Collection[Delta]) -> MemoryGraph:
-    """What the passing run holds once these are written."""
-    transfer = transfer_to_passing_run(runs.comparison, deltas)
-    visit = runs.lab.visit("passing", runs.stops, transfer)
-    assert visit is not None
-    return runs.make_graph(visit)
-
-
 def blocks_in_use(graph: MemoryGraph) -> dict[int, int]:
     return {start: size for start, size in graph.memory.blocks.items() if start not in graph.memory.freed}
-
-
-def find_wild_pointers(graph: MemoryGraph) -> list[str]:
-    return [
-        f"{graph.naming.name(o)}{pointer.path}"
-        for o in graph.objects
-        if o.kept is None and not o.is_unset
-        for pointer in graph.pointers(o)
-        if pointer.value and graph.target(pointer.value) == Target(None, pointer.value)
-    ]
-
-
-def pairs_of_seeds(count: int, seed: int) -> list[tuple[int, int]]:
-    choose = random.Random(seed)
-    return [(choose.randrange(1_000_000), choose.randrange(1_000_000)) for _ in range(count)]
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(20, seed=1))
 def test_all_deltas_make_the_one_the_other(releasing, passing, failing):
     """And leave a heap behind in which everything can be given back."""
-    runs = releasing.plant(passing, failing)
-    wanted = runs.original("failing"), runs.original("passing")
-    assert wanted[0].stdout.endswith(b"released\n")
-    assert runs.alter_passing(runs.deltas) == wanted[0]
-    assert runs.alter_failing(runs.deltas) == wanted[1]
+    check_all_deltas(releasing.plant(passing, failing))
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(5, seed=2))
 def test_some_deltas_never_crash(showing, passing, failing):
-    runs = showing.plant(passing, failing)
-    choose = random.Random(passing)
-    for _ in range(6):
-        chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
-        for altered in (runs.alter_passing(chosen), runs.alter_failing(chosen)):
-            assert (altered.ending, altered.code) == ("exit", 0), [delta.name for delta in chosen]
+    check_ends(showing.plant(passing, failing), random.Random(passing))
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(4, seed=3))
 def test_nothing_is_left_when_all_was_written(showing, passing, failing):
-    runs = showing.plant(passing, failing)
-    matching = match_states(state_with(runs, runs.deltas), runs.comparison.matching.failing)
-    assert [(d.name, d.passing, d.failing) for d in compare_states(matching).deltas] == []
+    check_nothing_is_left(showing.plant(passing, failing))
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(3, seed=4))
 def test_some_deltas_leave_a_state_whose_pointers_all_lead_somewhere(showing, passing, failing):
-    runs = showing.plant(passing, failing)
-    assert find_wild_pointers(runs.comparison.matching.passing) == []
-    choose = random.Random(failing)
-    for _ in range(5):
-        chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
-        assert find_wild_pointers(state_with(runs, chosen)) == [], [delta.name for delta in chosen]
+    check_pointers(showing.plant(passing, failing), random.Random(failing))
 
 
 def test_the_same_deltas_make_the_same_transfer(showing):
@@ -319,9 +268,7 @@ class TestHeap:
     @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(4, seed=5))
     def test_some_deltas_leave_it_sound(self, exercising, passing, failing):
         runs = exercising.plant(passing, failing)
-        choose = random.Random(passing)
-        for _ in range(4):
-            chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
+        for chosen in choose_deltas(runs, random.Random(passing)):
             for altered in (runs.alter_passing(chosen), runs.alter_failing(chosen)):
                 assert altered.stdout.endswith(b"sound\n"), [delta.name for delta in chosen]
 
@@ -329,9 +276,7 @@ class TestHeap:
     def test_some_deltas_leave_its_blocks_as_they_were(self, exercising, passing, failing):
         runs = exercising.plant(passing, failing)
         before = blocks_in_use(runs.comparison.matching.passing)
-        choose = random.Random(failing)
-        for _ in range(4):
-            chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
+        for chosen in choose_deltas(runs, random.Random(failing)):
             after = state_with(runs, chosen).memory.blocks
             assert before.items() <= after.items(), [delta.name for delta in chosen]
 

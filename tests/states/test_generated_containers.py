@@ -5,10 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from test_generated import Seeds, find_wild_pointers, pairs_of_seeds, state_with
-
-from pytest_causechain.states.deltas import compare_states
-from pytest_causechain.states.matching import match_states
+from seeds import Seeds, check_all_deltas, check_ends, check_nothing_is_left, check_pointers, pairs_of_seeds
 
 SOURCE = r"""
 #include <cstdio>
@@ -212,38 +209,22 @@ def showing(open_shared, tmp_path_factory) -> Seeds:
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(12, seed=5))
 def test_all_deltas_make_the_one_the_other(releasing, passing, failing):
     """And leave containers behind that can be added to, taken from and destroyed."""
-    runs = releasing.plant(passing, failing)
-    wanted = runs.original("failing"), runs.original("passing")
-    assert wanted[0].stdout.endswith(b"released\n")
-    assert runs.alter_passing(runs.deltas) == wanted[0]
-    assert runs.alter_failing(runs.deltas) == wanted[1]
+    check_all_deltas(releasing.plant(passing, failing))
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(5, seed=6))
 def test_some_deltas_never_crash(showing, passing, failing):
-    runs = showing.plant(passing, failing)
-    choose = random.Random(passing)
-    for _ in range(5):
-        chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
-        for altered in (runs.alter_passing(chosen), runs.alter_failing(chosen)):
-            assert (altered.ending, altered.code) == ("exit", 0), [delta.name for delta in chosen]
+    check_ends(showing.plant(passing, failing), random.Random(passing))
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(4, seed=7))
 def test_nothing_is_left_when_all_was_written(showing, passing, failing):
-    runs = showing.plant(passing, failing)
-    matching = match_states(state_with(runs, runs.deltas), runs.comparison.matching.failing)
-    assert [(d.name, d.passing, d.failing) for d in compare_states(matching).deltas] == []
+    check_nothing_is_left(showing.plant(passing, failing))
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(3, seed=8))
 def test_some_deltas_leave_a_state_whose_pointers_all_lead_somewhere(showing, passing, failing):
-    runs = showing.plant(passing, failing)
-    assert find_wild_pointers(runs.comparison.matching.passing) == []
-    choose = random.Random(failing)
-    for _ in range(5):
-        chosen = choose.sample(runs.deltas, choose.randrange(1, len(runs.deltas)))
-        assert find_wild_pointers(state_with(runs, chosen)) == [], [delta.name for delta in chosen]
+    check_pointers(showing.plant(passing, failing), random.Random(failing))
 
 
 @pytest.mark.parametrize(("passing", "failing"), pairs_of_seeds(3, seed=9))
