@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,6 +59,8 @@ class Case(Closing):
     # Already spent on its repairs, for the sake of another failing test.
     seconds: float = 0.0
     _findings: Findings | None = None
+    # Of its findings: several failing tests may be diagnosed at a time.
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     # Sessions in which the tests are asked, by the program they start: kept, since each takes a second to begin.
     _replays: dict[Program, Replay] = field(default_factory=dict)
 
@@ -97,8 +100,7 @@ class Case(Closing):
         self.find_repairs(deadline)
         now = time.monotonic()
         for other in self.also_failing[:VOTERS]:
-            with other:
-                other.find_repairs(time.monotonic() + other.settings.timeout_seconds)
+            other.vote()
         # The others have time of their own.
         deadline += time.monotonic() - now
         now = time.monotonic()
@@ -110,8 +112,19 @@ class Case(Closing):
 
     # Repairs
 
+    def vote(self) -> None:
+        """Find its repairs for the sake of another failing test, which may be diagnosed at the same time."""
+        with self._lock:
+            if self._findings is None:
+                with self:
+                    self.find_repairs(time.monotonic() + self.settings.timeout_seconds)
+
     def find_repairs(self, deadline: float) -> Findings:
         """Once; empty where none can be looked for."""
+        with self._lock:
+            return self._find_repairs(deadline)
+
+    def _find_repairs(self, deadline: float) -> Findings:
         if self._findings is None:
             self._findings = Findings()
             begin = time.monotonic()
@@ -122,7 +135,7 @@ class Case(Closing):
                 hearing = Hearing(self._replay(self.command.program), end)
                 hearing.check_failure(self.test)
                 ask = partial(hearing.ask, self.test)
-                known = (self._findings, self.settings.libraries, self.settings.cache)
+                known = (self._findings, self.settings.libraries, self.settings.cache, self.settings.share)
                 find_repairs(self.command, passing, failing, ask, end, self.progress, *known)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
@@ -131,7 +144,8 @@ class Case(Closing):
 
     def _ranking(self, chain: Chain | None = None) -> Ranking:
         own = self._findings or Findings()
-        others = [other._findings for other in self.also_failing if other._findings is not None]
+        # Not of all whose repairs are known by now, which depends on who was diagnosed first.
+        others = [other._findings for other in self.also_failing[:VOTERS] if other._findings is not None]
         return Ranking([own, *others], chain.suspects if chain is not None else ())
 
     # Chains

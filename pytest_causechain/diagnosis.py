@@ -129,7 +129,8 @@ class _Diagnosis:
     def open_lab(self) -> RemoteLab:
         self.progress("preparing the laboratory")
         pair, libraries, cache = self.pair, self.settings.libraries, self.settings.cache
-        self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration)
+        runs = (pair.passing, pair.failing, self.deadline)
+        self.lab = RemoteLab(*runs, None, libraries, cache, (), pair.alteration, self.settings.share)
         return self.lab
 
     def approach(self, lab: RemoteLab, oracle: Oracle) -> Pair | None:
@@ -319,8 +320,9 @@ class _Diagnosis:
             experiments=round(self.inquiry.experiment_seconds, 3) if self.inquiry else 0.0,
             total=round(time.monotonic() - self.begin, 3),
         )
+        workers = self.settings.share.size if self.settings.share is not None else 1
         if self.inquiry is None or self.search is None or self.timeline is None:
-            return Statistics(seconds=seconds, lab=self.lab.name if self.lab else "")
+            return Statistics(seconds=seconds, workers=workers, lab=self.lab.name if self.lab else "")
         known, refused, late = len(self.search.known), len(self.search.refused), len(self.inquiry.shown)
         moments = Moments(self.timeline.matched, known + refused, known + late, late, self.refused(self.inquiry))
         return Statistics(
@@ -330,6 +332,7 @@ class _Diagnosis:
             deltas=self.inquiry.most_deltas,
             unreadable=self.inquiry.unreadable,
             seconds=seconds,
+            workers=workers,
             lab=self.lab.name if self.lab else "",
         )
 

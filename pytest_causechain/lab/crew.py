@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest_causechain
@@ -37,20 +37,28 @@ RELAY_SECONDS = 5.0
 NO_PTRACE = "ptrace is not allowed there."
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker is to be had: `open_gateway` is called once, when it is first needed. `is_local`: on this machine,
+    with this file system; with a `path` the gateway does not know by itself where our modules are."""
+
+    name: str
+    open_gateway: Callable[[], Gateway]
+    is_local: bool
+    path: tuple[str, ...] | None = None
+
+
 class Worker:
     """One gateway. Its engines take turns; `leases` counts them."""
 
-    def __init__(self, gateway: Gateway, path: Sequence[str] | None, temporary: str | None) -> None:
-        """With a `path` it is one of our own, which does not know where our modules are."""
-        spec = str(getattr(gateway, "spec", ""))
-        # On this machine, with this file system.
-        self.is_local = spec.startswith("popen")
-        self.name: str = gateway.id if self.is_local else f"{gateway.id} ({spec.partition('//')[0]})"
+    def __init__(self, place: Place, temporary: str) -> None:
+        self.name, self.is_local = place.name, place.is_local
+        self._place, self._temporary = place, temporary
         self.leases = 0
         self.is_lost = False
         self._why = ""
         # Apart from each other: what is received must never wait until something is sent.
-        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._lock, self._sending, self._starting = threading.Lock(), threading.Lock(), threading.Lock()
         self._numbers = itertools.count()
         self._inboxes: dict[int, Inbox] = {}
         self._heard = time.monotonic()
@@ -58,18 +66,29 @@ class Worker:
         self._greeted = threading.Event()
         self._clock = 0.0
         self._fitness: dict[tuple[Program, str], Fitness] = {}
-        self._channel: Channel = gateway.remote_exec(START)
-        self._channel.setcallback(self._receive, endmarker=(LOST,))
-        self._send(list(path) if path is not None else None, temporary if self.is_local else None)
+        self._channel: Channel | None = None
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._channel is not None or self.is_lost:
+                return
+            try:
+                self._channel = self._place.open_gateway().remote_exec(START)
+                self._channel.setcallback(self._receive, endmarker=(LOST,))
+            except (OSError, EOFError) as error:
+                self._lose(f"its gateway cannot be used ({error})")
+                return
+        path = self._place.path
+        self._send(None if path is None else list(path), self._temporary if self.is_local else None)
 
     @property
     def why_lost(self) -> str:
-        if not self._why:
+        if not self._why and self._channel is not None:
+            text = ""
             try:
                 self._channel.waitclose(0.0)
-                text = ""
             except (self._channel.RemoteError, self._channel.TimeoutError, EOFError, OSError) as error:
-                text = str(error).strip()
+                text = str(error)
             missing = "pytest-causechain is not installed there" if "No module named" in text else ""
             self._why = missing or "its process or its connection has ended"
         return self._why
@@ -92,11 +111,13 @@ class Worker:
     def end_engine(self, number: int) -> None:
         with self._lock:
             self.leases -= 1
-            del self._inboxes[number]
+            inbox = self._inboxes.pop(number)
+        inbox.put((LOST,))  # for a thread that still waits for an answer
         self._send(END, number)
 
     def call(self, number: int, message: Any, timeout_seconds: float) -> None:
         """The answer comes to the engine's inbox."""
+        self._start()
         if not self._greeted.wait(HELLO_SECONDS):
             self._lose("it does not answer")
         # A lost worker has told all that were waiting then, but nobody since.
@@ -118,6 +139,8 @@ class Worker:
 
     def join(self, deadline: float) -> None:
         """Until it has ended all that it started."""
+        if self._channel is None:
+            return
         with contextlib.suppress(self._channel.RemoteError, self._channel.TimeoutError, EOFError, OSError):
             self._channel.waitclose(max(0.0, deadline - time.monotonic()))
 
@@ -132,6 +155,8 @@ class Worker:
 
     def _send(self, *message: object) -> bool:
         """False when it is gone."""
+        if self._channel is None:
+            return False
         try:
             with self._sending:  # a socket may take a message in parts
                 self._channel.send(message)
@@ -196,19 +221,14 @@ class Engine:
 
 
 class Crew(Closing):
-    """All workers of a session. `path` is for gateways of our own, see Worker; `check` raises when the user has
-    interrupted. `shares` counts the diagnoses that are under way."""
+    """All workers of a session. `check` raises when the user has interrupted; `diagnoses` counts those under way."""
 
-    def __init__(
-        self, gateways: Sequence[Gateway], path: Sequence[str] | None = None, check: Callable[[], None] = lambda: None
-    ) -> None:
-        self.interruption = check
-        self._path = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
-        self.workers: list[Worker] = []
-        for gateway in gateways:
-            with contextlib.suppress(OSError):  # it is closed
-                self.workers.append(Worker(gateway, path, self._path.name))
-        self.shares = 0
+    def __init__(self, places: Sequence[Place], check: Callable[[], None] = lambda: None) -> None:
+        self._check_wanted = check
+        # What a worker that is killed would leave behind.
+        self._temporary = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
+        self.workers = [Worker(place, self._temporary.name) for place in places]
+        self.diagnoses = 0
         self._lock = threading.Lock()
         # What keeps a worker from a program, and the programs that some worker deals with.
         self._obstacles: dict[tuple[str, str], str] = {}
@@ -220,7 +240,7 @@ class Crew(Closing):
             worker.stop()
         for worker in self.workers:
             worker.join(deadline)
-        self._path.cleanup()
+        self._temporary.cleanup()
 
     @property
     def notes(self) -> list[str]:
@@ -242,7 +262,7 @@ class Crew(Closing):
         second: Engine | None = None
         why = ""
         for worker in self._living():
-            engine = worker.open_engine(self.interruption)
+            engine = worker.open_engine(self._check_wanted)
             fitness = self._check(engine, command)
             if fitness.traces and not fitness.obstacle:
                 if second is not None:
@@ -262,8 +282,8 @@ class Crew(Closing):
         """On workers that have nothing to do; others may want some of them too."""
         with self._lock:
             idle = [worker for worker in self.workers if not worker.is_lost and not worker.leases]
-            fair = -(-len(idle) // max(1, self.shares))
-            return [worker.open_engine(self.interruption) for worker in idle[:fair]]
+            fair = -(-len(idle) // max(1, self.diagnoses))
+            return [worker.open_engine(self._check_wanted) for worker in idle[:fair]]
 
     def check(self, engine: Engine, command: Command) -> None:
         """A Refusal when it cannot help with a program."""
@@ -296,16 +316,12 @@ class Crew(Closing):
         return f"all workers are lost{last}: run the failing test alone."
 
 
-class Share(Closing):
+class Share:
     """What one diagnosis has of the crew: unless it `is_parallel`, a single worker."""
 
     def __init__(self, crew: Crew, is_parallel: bool = True) -> None:
         self._crew, self._is_parallel = crew, is_parallel
         self.lease, self.check, self.refuse = crew.lease, crew.check, crew.refuse
-        crew.shares += 1
-
-    def close(self) -> None:
-        self._crew.shares -= 1
 
     @property
     def size(self) -> int:

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
 from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT
@@ -107,15 +108,16 @@ def find_repairs(
     findings: Findings | None = None,
     libraries: tuple[str, ...] = (),
     cache: Path | None = None,
+    share: Share | None = None,
 ) -> Findings:
     """`passing`, the nearest first, and `also_failing` are other runs of the program. What is found is entered into
-    `findings` at once, for whoever is interrupted. `libraries` and `cache` are as for a lab. A Refusal where nothing
-    can be learned at all; the end of the time is none."""
+    `findings` at once, for whoever is interrupted. `libraries`, `cache` and `share` are as for a lab. A Refusal where
+    nothing can be learned at all; the end of the time is none."""
     findings = Findings() if findings is None else findings
     begin = time.monotonic()
     others = [*passing[:MOST_COVERED], *also_failing]
     try:
-        with RemoteLab(failing, failing, deadline, None, libraries, cache, others) as lab:
+        with RemoteLab(failing, failing, deadline, None, libraries, cache, others, None, share) as lab:
             search = RepairSearch(lab, len(passing[:MOST_COVERED]), len(also_failing), ask, findings, progress)
             search.run()
     except BudgetUsedUp:
