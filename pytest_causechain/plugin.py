@@ -56,8 +56,9 @@ class Recording:
         self._recorder = recorder
         self._failed = self._skipped = False
 
+    # Not around the whole protocol: a plugin may repeat what is within it.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         self._failed = self._skipped = False
         self._recorder.begin(item.nodeid)
         return (yield)

@@ -41,10 +41,8 @@ class Progress:
             if test not in self._texts or reporter is None or not reporter.isatty:
                 return
             self._texts[test] = text
-            busy, workers = self._count_workers()
-            end = f" ({busy} of {workers} workers)" if workers > 1 else ""
-            width = reporter._tw.fullwidth - 1
-            reporter.rewrite(describe_progress(self._texts, width - len(end)) + end, erase=True)
+            line = describe_progress(self._texts, *self._count_workers(), width=reporter._tw.fullwidth - 1)
+            reporter.rewrite(line, erase=True)
 
     def end(self, test: str) -> None:
         with self._lock:
@@ -61,12 +59,14 @@ class Progress:
         return reporter
 
 
-def describe_progress(texts: dict[str, str], width: int) -> str:
-    """Each test gets an equal part of the line; of several only the names, without files, are told."""
+def describe_progress(texts: dict[str, str], busy: int, workers: int, width: int) -> str:
+    """Of several tests each gets an equal part of the line, for its name without the file; how many workers are busy
+    must not cut off what the only test is at."""
     told = {test: text for test, text in texts.items() if text}
-    title = "cause-chain: "
+    title, end = "cause-chain: ", f" ({busy} of {workers} workers busy)"
     if len(told) < 2:
-        return "".join(f"{title}{test}: {text}" for test, text in told.items())[:width]
-    share = (width - len(title)) // len(told) - 3
-    parts = (f"{test.rpartition('::')[2]}: {text}"[:share] for test, text in told.items())
-    return title + " | ".join(parts)
+        line = title + "".join(f"{test}: {text}" for test, text in told.items())
+        return line + end if workers > 1 and len(line) + len(end) <= width else line[:width]
+    room = (width - len(title) - len(end)) // len(told) - len(" | ")
+    parts = (f"{test.rpartition('::')[2]}: {text}"[:room] for test, text in told.items())
+    return title + " | ".join(parts) + end

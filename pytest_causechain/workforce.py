@@ -70,9 +70,8 @@ class Workforce:
                 continue
             except (channel.RemoteError, EOFError):
                 pass  # when its gateway is gone too, that is found out soon
-            is_local = bool(gateway.spec.popen)
-            name = gateway.id if is_local else f"{gateway.id} ({str(gateway.spec).partition('//')[0]})"
-            places.append(Place(name, partial(keep, gateway), is_local))
+            where = [f" ({kind}={place})" for kind in ("ssh", "socket") if (place := getattr(gateway.spec, kind, None))]
+            places.append(Place("".join([gateway.id, *where]), partial(keep, gateway), bool(gateway.spec.popen)))
         return places
 
     def _plan_own(self, group: Any) -> list[Place]:

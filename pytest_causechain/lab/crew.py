@@ -263,7 +263,11 @@ class Crew(Closing):
         why = ""
         for worker in self._living():
             engine = worker.open_engine(self._check_wanted)
-            fitness = self._check(engine, command)
+            try:
+                fitness = self._check(engine, command)
+            except CompanionLost:
+                engine.close()
+                continue
             if fitness.traces and not fitness.obstacle:
                 if second is not None:
                     self.refuse(second.worker, command, NO_PTRACE)
@@ -286,7 +290,7 @@ class Crew(Closing):
             return [worker.open_engine(self._check_wanted) for worker in idle[:fair]]
 
     def check(self, engine: Engine, command: Command) -> None:
-        """A Refusal when it cannot help with a program."""
+        """A Refusal when it cannot help with a program, CompanionLost when it is not there any more."""
         fitness = self._check(engine, command)
         if fitness.obstacle or not fitness.traces:
             raise Refusal(fitness.obstacle or NO_PTRACE)
@@ -299,13 +303,9 @@ class Crew(Closing):
             return sorted((w for w in self.workers if not w.is_lost), key=lambda worker: worker.leases)
 
     def _check(self, engine: Engine, command: Command) -> Fitness:
-        worker = engine.worker
-        try:
-            fitness = worker.check(command, engine)
-        except CompanionLost as lost:
-            return Fitness(worker.why_lost or f"its engine does not answer ({lost.log or 'too late'})")
+        fitness = engine.worker.check(command, engine)
         if fitness.obstacle:
-            self.refuse(worker, command, fitness.obstacle)
+            self.refuse(engine.worker, command, fitness.obstacle)
         else:
             self._accepted.add(command.program.build_id)
         return fitness

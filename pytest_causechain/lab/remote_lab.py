@@ -345,7 +345,7 @@ class RemoteLab(Lab):
                 self._helpers = (*self._helpers, helper)
                 self._unlike += not is_alike
             is_admitted = True
-        except (_Trouble, BudgetUsedUp, KeyboardInterrupt):
+        except (_Trouble, CompanionLost, BudgetUsedUp, KeyboardInterrupt):
             pass
         except Refusal as refusal:
             self._share.refuse(engine.worker, self._opening.failing, str(refusal))

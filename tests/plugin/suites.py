@@ -36,7 +36,9 @@ def test_count(number):
 """
 # The largest part of a session's time would be the import of plugins that hardly any suite of ours uses.
 UNUSED_PLUGINS = ("hypothesispytest", "html", "metadata", "allure_pytest", "reportlog")
-SUITE_INI = f"[pytest]\naddopts = {' '.join(f'-p no:{name}' for name in UNUSED_PLUGINS)}\n"
+# For the tests of how we get on with them.
+OTHER_PLUGINS = ("pytest_cov", "rerunfailures", "timeout", "randomly")
+SUITE_INI = f"[pytest]\naddopts = {' '.join(f'-p no:{name}' for name in (*UNUSED_PLUGINS, *OTHER_PLUGINS))}\n"
 FAILING = "test_count.py::test_count[2]"
 
 # A named variable of the environment tells all processes that a session has started, whoever their parent is now.
