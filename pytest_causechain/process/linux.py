@@ -34,10 +34,16 @@ SYSCALLS = {
     "chdir": 80,
     "umask": 95,
     "prctl": 157,
+    "mount": 165,
+    "unshare": 272,
     "dup3": 292,
     "memfd_create": 319,
 }
 KCMP, KCMP_FILE, TGKILL, FUTEX, PTRACE = 312, 0, 234, 202, 101
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 0x1, 0x2, 0x4
+MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 INT3 = b"\xcc"
 PAGE = 4096
@@ -106,6 +112,34 @@ def send_signal(pid: int, thread: int, sign: int) -> None:
 def is_one_open_file(pid: int, first: int, second: int) -> bool:
     """Whether two descriptors, which look alike, are duplicates. True where kcmp(2) is refused: most are."""
     return bool(_libc.syscall(KCMP, pid, pid, KCMP_FILE, first, second) in (0, -1))
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), "unshare")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    words = (os.fsencode(word) for word in (source, target, kind))
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), os.fsencode(options) or None), f"mount {target}")
+
+
+class _MountAttributes(ctypes.Structure):
+    """struct mount_attr."""
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "namespace"))
+
+
+def change_mount(target: str, to_set: int = 0, to_clear: int = 0, recursive: bool = False) -> None:
+    attributes = _MountAttributes(to_set, to_clear)
+    call = (MOUNT_SETATTR, AT_FDCWD, os.fsencode(target), AT_RECURSIVE if recursive else 0)
+    size = ctypes.sizeof(attributes)
+    _check(_libc.syscall(*call, ctypes.byref(attributes), ctypes.c_size_t(size)), f"mount_setattr {target}")
+
+
+def _check(result: int, what: str) -> None:
+    if result == -1:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), what)
 
 
 def fix_addresses() -> None:
