@@ -48,6 +48,8 @@ SYSCALLS = {
     "dup3": 292,
     "memfd_create": 319,
 }
+AUDIT_ARCH_X86_64, KILL = 0xC000003E, 62
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 KCMP, KCMP_FILE, TGKILL, FUTEX, PTRACE = 312, 0, 234, 202, 101
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 0x1000, 0x4000, 0x40000, 2
@@ -181,6 +183,19 @@ def keep_capabilities(numbers: Iterable[int]) -> None:
 def show_to_children() -> None:
     """What /proc tells of this process is hidden as soon as it has gained some power."""
     _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+class _FilterProgram(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def install_filter(code: ctypes.Array[ctypes.c_char], length: int) -> bool:
+    """For this process, which gives up ever to gain power by an exec. False where that is not allowed."""
+    program = _FilterProgram(length, ctypes.addressof(code))
+    _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    return bool(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0)
 
 
 def die_with_parent() -> None:

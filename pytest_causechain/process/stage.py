@@ -158,6 +158,13 @@ class Stage:
         for upper in view.upper.values():
             shutil.rmtree(Path(upper).parent, ignore_errors=True)
 
+    def find_original(self, path: str) -> str:
+        """Where to look for what is really there."""
+        for number, area in enumerate(self._areas):
+            if path == area or path.startswith(os.path.join(area, "")):
+                return os.path.join(self._lower(number), os.path.relpath(path, area))
+        return path
+
     def collect(self, command: Command, view: View) -> tuple[tuple[str, bytes | None], ...]:
         """What a run has written, as far as it is the test's concern."""
         wanted = [os.path.join(os.path.realpath(directory), "") for directory in named_directories(command)]
