@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.refusal import Refusal
@@ -20,7 +20,7 @@ class Presence:
         command.require_directory(self._find(command.cwd))
         path = command.program.path
         try:
-            status = os.stat(self._find(path))
+            status = Path(self._find(path)).stat()
         except OSError:
             raise Refusal(f"{path} is gone: {LEAVE_ALONE}") from None
         identity = (status.st_ino, status.st_size, status.st_mtime_ns)

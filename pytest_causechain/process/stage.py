@@ -200,7 +200,8 @@ def find_areas(commands: Sequence[Command]) -> list[str]:
 def named_directories(command: Command) -> list[str]:
     """Its working directory, and those of the files that its arguments and its environment name."""
     words = [*command.argv[1:], *(value for _, value in command.environment if value is not None)]
-    named = (os.path.dirname(word) for word in words if word.startswith("/"))
+    names = (word.rpartition("=")[2] for word in words)
+    named = (os.path.dirname(os.path.join(command.cwd, name)) for name in names if "/" in name)
     return [command.cwd, *(directory for directory in named if directory != "/")]
 
 
