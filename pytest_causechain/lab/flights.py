@@ -66,12 +66,12 @@ def fly(
     jobs: Sequence[Job],
     width: int,
     take_off: Callable[[int, Job], Flight],
-    observe: Callable[[Flight, End], Observation],
+    observe: Callable[[Flight, End], Observation | None],
     is_speculative: bool,
 ) -> list[Observation | None]:
     """`width` of them at a time. Of speculative ones the first is asked for; the others get as long again as it took,
     and are None when they are not back by then. So neither going on in vain nor doing it again, should it be asked
-    for, costs more than twice the time."""
+    for, costs more than twice the time. One of which nothing can be observed is made again."""
     seen: dict[int, Observation] = {}
     waiting = deque(enumerate(jobs))
     flights: list[Flight] = []
@@ -86,7 +86,11 @@ def fly(
                 break
             flight, end = landed
             flights.remove(flight)
-            seen[flight.number] = observe(flight, end)
+            observation = observe(flight, end)
+            if observation is None:
+                waiting.appendleft((flight.number, jobs[flight.number]))
+                continue
+            seen[flight.number] = observation
             if is_speculative and flight.number == 0:
                 waiting.clear()
                 now = time.monotonic()
