@@ -135,7 +135,11 @@ def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
         visit = lab.visit(*call.arguments)
         # All types with each visit would be most of the message.
         return None if visit is None else replace(visit, types=[])
-    calls: dict[str, Callable[..., Any]] = {"experiments": lab.experiments, "trace": lab.trace}
+    calls: dict[str, Callable[..., Any]] = {
+        "experiments": lab.experiments,
+        "speculate": lab.speculate,
+        "trace": lab.trace,
+    }
     if call.name not in calls:
         return intervene(lab, call)
     return calls[call.name](*call.arguments)

@@ -120,6 +120,10 @@ class Lab(Closing):
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         """The same for each of several transfers."""
 
+    def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
+        """The same where only the first is asked for, and others only may be: these may be cancelled, and are None."""
+        return [*self.experiments(side, stops, transfers)]
+
     @abstractmethod
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()

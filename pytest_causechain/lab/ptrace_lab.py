@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from pytest_causechain.debugger.visit import (
     make_registers,
     merge_register,
 )
-from pytest_causechain.lab.flights import Flight, Job, land_first
+from pytest_causechain.lab.flights import Flight, Job, fly
 from pytest_causechain.lab.laboratory import Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.lab.starting_lab import StartingLab, ending
@@ -113,27 +113,16 @@ class PtraceLab(StartingLab):
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         return self._fly(side, [Job(stops, transfer) for transfer in transfers])
 
+    def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
+        return self._fly_some(side, [Job(stops, transfer) for transfer in transfers], is_speculative=True)
+
     def _fly(self, side: Side, jobs: Sequence[Job]) -> list[Observation]:
+        return [seen for seen in self._fly_some(side, jobs) if seen is not None]
+
+    def _fly_some(self, side: Side, jobs: Sequence[Job], is_speculative: bool = False) -> list[Observation | None]:
         """As many at a time as there are processors."""
-        seen: dict[int, Observation] = {}
-        waiting = deque(enumerate(jobs))
-        flights: list[Flight] = []
-        try:
-            while waiting or flights:
-                if waiting and len(flights) < self.width:
-                    flights.append(self._take_off(side, *waiting.popleft()))
-                else:
-                    flight, end = land_first(flights)
-                    flights.remove(flight)
-                    if self._is_doubtful(flight.subject):
-                        flight.subject.kill()
-                        waiting.appendleft((flight.number, jobs[flight.number]))
-                    else:
-                        seen[flight.number] = self._observe(side, flight, end)
-        finally:
-            for flight in flights:
-                flight.subject.kill()
-        return [seen[number] for number in range(len(jobs))]
+        take_off, observe = partial(self._take_off, side), partial(self._observe, side)
+        return fly(jobs, self.width, take_off, observe, is_speculative)
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
@@ -185,8 +174,11 @@ class PtraceLab(StartingLab):
             subject.kill()
             raise
 
-    def _observe(self, side: Side, flight: Flight, end: End) -> Observation:
+    def _observe(self, side: Side, flight: Flight, end: End) -> Observation | None:
+        """None: it wrote to what it had not for itself, and now would."""
         with ending(flight.subject) as subject:
+            if self._is_doubtful(subject):
+                return None
             backtrace: tuple[Frame, ...] = ()
             if flight.finish is not None and (end.kind, end.code) == ("timeout", signal.SIGKILL):
                 if time.monotonic() >= self.deadline:

@@ -100,6 +100,10 @@ class RemoteLab(Lab):
         observations: list[Observation] = self._call(Call("experiments", (side, tuple(stops), tuple(transfers))))
         return observations
 
+    def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
+        some: list[Observation | None] = self._call(Call("speculate", (side, tuple(stops), tuple(transfers))))
+        return some
+
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
     ) -> Visit | None:
