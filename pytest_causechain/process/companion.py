@@ -45,18 +45,20 @@ class CompanionLost(Exception):
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the end: half a companion cannot be closed."""
+    """Ctrl-C and SIGTERM wait until the end: half a companion cannot be closed."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted
         return
-    pressed: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda sign, frame: pressed.append(sign))
+    arrived: list[int] = []
+    # Not by a mask, which the companion would inherit.
+    handlers = {s: signal.signal(s, lambda sign, frame: arrived.append(sign)) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-    if pressed:
-        signal.raise_signal(signal.SIGINT)
+        for sign, handler in handlers.items():
+            signal.signal(sign, handler)
+    for pending in arrived[:1]:
+        signal.raise_signal(pending)
 
 
 class Companion:
