@@ -18,7 +18,10 @@ MAX_COMPARED = 64
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A run of a passing test, how far it is from the failing one, and the phrase that tells a reader why it."""
+    """A run of a passing test, how far it is from the failing one, and the phrase that tells a reader why it.
+
+    `distance` weighs the edits between the commands; where the runs were traced it is the share of calls, 0 to 1, that
+    only one of the two makes."""
 
     recording: Recording
     run: Run
