@@ -20,7 +20,7 @@ from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.verdict import Oracle, Verdict
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import rank_by_traces
-from pytest_causechain.oracle.answers import UserOracle
+from pytest_causechain.oracle.answers import take_users_word
 from pytest_causechain.oracle.exact import ExactOracle
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.symptom import learn_symptom
@@ -253,8 +253,9 @@ def make_alternative(chain: Chain) -> Alternative:
 def learn_exact(ask: Callable[[Observation], Verdict], twin: Observation, failing: Observation) -> Oracle:
     """Between a run and its twin; one that was ended by us has not passed, whatever it printed. What the user says of
     failures comes first here too."""
-    if ask(failing).fails_when is not None:
-        return UserOracle(ask)
+    users = take_users_word(ask, failing)
+    if users is not None:
+        return users
 
     def passes(observation: Observation) -> bool:
         return observation.ending != "timeout" and ask(observation).outcome == "passed"

@@ -9,6 +9,7 @@ import contextlib
 import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,14 +193,17 @@ class SessionDiagnosis:
         self, failure: Failure, recording: Recording, run: Run
     ) -> tuple[list[Neighbour], str | None]:
         """The nearest first; or why there is none."""
-        from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours
+        from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours, take_selected
 
         candidates = list(self._recordings.values())
         named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
         if named:
             return [find_named(named, candidates, run)], None
         ranked = rank_neighbours(recording, run, candidates)
-        return ranked, None if ranked else explain_absence(recording, run, candidates)
+        if not ranked:
+            return [], explain_absence(recording, run, candidates)
+        ask = self._config.hook.pytest_causechain_select_neighbour
+        return take_selected(partial(ask, config=self._config, test=recording.test, run=run), ranked), None
 
     def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
         return Replay(
