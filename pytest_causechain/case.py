@@ -170,7 +170,8 @@ class Case(Closing):
                 hearing = Hearing(self._replay(self.command.program), end)
                 hearing.check_failure(self.test)
                 ask = partial(hearing.ask, self.test)
-                known = (self._findings, self.settings.libraries, self.settings.cache)
+                settings = self.settings
+                known = (self._findings, settings.libraries, settings.cache, settings.precautions)
                 find_repairs(self.command, passing, failing, ask, end, self.progress, *known)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+from pytest_causechain.model.isolation import USUAL, Precautions, Wish
 
 if TYPE_CHECKING:
     import pytest
@@ -25,6 +27,7 @@ class Settings:
     cache: Path | None = None
     sarif: Path | None = None
     gitlab: Path | None = None
+    precautions: Precautions = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,12 @@ def add_options(parser: pytest.Parser) -> None:
         )
         parser.addini(f"cause_chain_{option.name}", f"same as --cause-chain-{option.name}", default=None)
     parser.addini(
+        "cause_chain_isolation",
+        "keep experiments away from the user's files, the network and other processes: auto (as far as the system "
+        "allows), require (or not at all), off",
+        default=USUAL.isolation,
+    )
+    parser.addini(
         "cause_chain_libraries",
         "shared libraries, built with -g, that --cause-chain looks into as into the program itself: file names such as "
         "libfoo.so, with wildcards, or paths from rootdir",
@@ -95,7 +104,17 @@ def read_settings(config: pytest.Config) -> Settings:
         libraries=_read_libraries(config),
         sarif=config.rootpath / values["sarif"] if values["sarif"] else None,
         gitlab=config.rootpath / values["gitlab"] if values["gitlab"] else None,
+        precautions=_read_precautions(config),
     )
+
+
+def _read_precautions(config: pytest.Config) -> Precautions:
+    import pytest
+
+    isolation = config.getini("cause_chain_isolation")
+    if isolation not in get_args(Wish):
+        raise pytest.UsageError(f"cause_chain_isolation must be auto, require or off, not {isolation!r}.")
+    return Precautions(isolation)
 
 
 def _read_libraries(config: pytest.Config) -> tuple[str, ...]:

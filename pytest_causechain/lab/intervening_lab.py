@@ -13,7 +13,8 @@ from pytest_causechain.debugger.scope import LIBRARY_MEMBER, Scope
 from pytest_causechain.debugger.visit import VisitedFrame
 from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
-from pytest_causechain.lab.ptrace_lab import PtraceLab, ending
+from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.starting_lab import ending
 from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Like, Patch, SeenValues, Sighting, Spot
@@ -21,6 +22,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.process.alteration import find_anchor, pass_by, read_value
 from pytest_causechain.process.effects import Effect, Effects
+from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import NotReached
@@ -50,10 +52,11 @@ class InterveningLab(PtraceLab):
         cache: Path | None = None,
         others: Sequence[Command] = (),
         repair: Intervention | Patch | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self._repair = repair
         self.begins_inside = isinstance(repair, Intervention)
-        super().__init__(passing, failing, deadline, use_copies, libraries, cache)
+        super().__init__(passing, failing, deadline, use_copies, libraries, cache, stage)
         self._commands |= {name_other(number): command for number, command in enumerate(others)}
 
     def _launch(self, side: Side, deadline: float) -> Subject:

@@ -25,6 +25,7 @@ from pytest_causechain.lab.laboratory import (
 from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
@@ -56,11 +57,12 @@ class RemoteLab(Lab):
         cache: Path | None = None,
         others: Sequence[Command] = (),
         repair: Intervention | Patch | None = None,
+        precautions: Precautions = USUAL,
     ) -> None:
         self.deadline = deadline
         self.name = kind or ""
         self.begins_inside = isinstance(repair, Intervention)
-        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair)
+        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair, precautions)
         self._limits: tuple[float, ...] = (FIRST_RUN_SECONDS, math.inf)
         self._companion: Companion | None = None
         self.program: ProgramMap
@@ -97,6 +99,10 @@ class RemoteLab(Lab):
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         observations: list[Observation] = self._call(Call("experiments", (side, tuple(stops), tuple(transfers))))
         return observations
+
+    def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
+        some: list[Observation | None] = self._call(Call("speculate", (side, tuple(stops), tuple(transfers))))
+        return some
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
@@ -178,7 +184,8 @@ class RemoteLab(Lab):
             with uninterrupted():
                 self._companion = Companion("pytest_causechain.lab.engine")
             # A new engine numbers types anew: earlier visits keep the table that they came with.
-            self.program, self.recordable, self.width, self.notes = self._exchange(self._opening)
+            opened = self._exchange(self._opening)
+            self.program, self.recordable, self.width, self.notes, self.isolation = opened
             self._exchange(Call("limit_runs", self._limits))
         return None if isinstance(message, Open) else self._exchange(message)
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.intervention import Kind
+from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
 from pytest_causechain.model.observation import Frame
 
 
@@ -315,6 +316,7 @@ class Statistics:
     interventions: int = 0
     # Bytes of a state, at most, that could not be read or were too many.
     unreadable: int = 0
+    isolation: Isolation = NO_ISOLATION
 
 
 @dataclass(frozen=True, slots=True)

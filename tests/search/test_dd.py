@@ -250,16 +250,33 @@ class TestAtATime:
         assert isolate(units, ones) == isolate(units, many)
         assert ones.tally == many.tally
 
-    @pytest.mark.parametrize("width", [1, 3, 7, 15])
+    @given(programs(), st.integers(2, 9), st.integers())
+    def test_the_same_where_some_are_cancelled(self, program: Program, width: int, seed: int) -> None:
+        """Nobody but the first has a right to be carried out."""
+        units = group_deltas(range(program.k), lambda delta: (delta // 3,))
+        choose = random.Random(seed)
+
+        def experiments(configurations: Sequence[Configuration]) -> list[Outcome | None]:
+            first, *others = configurations
+            return [program(first), *(choose.choice([program(other), None]) for other in others)]
+
+        ones, many = program.outcomes(), Outcomes[Configuration](experiments, width=width)
+        assert isolate(units, ones) == isolate(units, many)
+        assert ones.tally == many.tally
+
+    @pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 8, 15])
     def test_rounds(self, width: int) -> None:
+        """For any cause among a thousand, and on average not more than a search in that many parts takes."""
         rounds: list[int] = []
+        causes = range(0, 1000, 37)
+        for cause in causes:
 
-        def experiments(configurations: Sequence[Configuration]) -> list[Outcome]:
-            rounds.append(len(configurations))
-            return [FAIL if 678 in configuration else PASS for configuration in configurations]
+            def experiments(configurations: Sequence[Configuration], cause: int = cause) -> list[Outcome]:
+                rounds.append(len(configurations))
+                return [FAIL if cause in configuration else PASS for configuration in configurations]
 
-        settle(narrow(frozenset(), group_deltas(range(1000))), Outcomes(experiments, width=width))
-        assert len(rounds) <= math.ceil(math.log(1024, width + 1)) + 1
+            settle(narrow(frozenset(), group_deltas(range(1000))), Outcomes(experiments, width=width))
+        assert len(rounds) / len(causes) <= math.log(1000, width + 1) + 1
         assert max(rounds) <= width
 
 
