@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Literal
 
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
 
@@ -37,7 +37,7 @@ class Judge:
         return self._known[shown]
 
     def _judge(self, verdict: Verdict) -> Judgement:
-        if verdict.outcome == "passed" and not verdict.fails_when:
+        if verdict.outcome == "passed" and not verdict.fails_when and verdict.judged in (None, Outcome.PASS):
             return "repaired"
         return "nearer" if is_nearer(verdict, self._failure) else "no"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
 from pytest_causechain.repairs.judging import Judge
@@ -27,6 +27,7 @@ VERDICTS = {
     b"skips": Verdict("skipped"),
     b"strays": Verdict("diverged"),
     b"marked": Verdict("passed", fails_when=True),
+    b"judged": Verdict("passed", judged=Outcome.UNRESOLVED),
 }
 
 
@@ -53,6 +54,7 @@ class Test:
         (b"skips", "no"),
         (b"strays", "no"),
         (b"marked", "no"),
+        (b"judged", "no"),
     ],
 )
 def test_judgement(stdout, judgement):
