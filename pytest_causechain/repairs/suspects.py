@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from pytest_causechain.model.chain import Suspect
 from pytest_causechain.model.intervention import Patch
@@ -105,6 +106,10 @@ class Ranking:
             evidence.transition.rank if evidence.transition is not None else NEVER,
             line,
         )
+
+    def groups(self) -> list[tuple[Line, ...]]:
+        """The lines in order; those that nothing but their place in the source sets apart are together."""
+        return [tuple(group) for _, group in groupby(self.lines, key=lambda line: self._key(line)[:-1])]
 
     def twins(self) -> list[Found]:
         """The own test's best repairs, as different as can be: what a variant of an instruction changes may never
