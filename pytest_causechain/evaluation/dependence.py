@@ -33,13 +33,14 @@ class Graph:
 
     def unexamined(self, blamed: Iterable[Line], defects: Collection[Line]) -> float:
         """In percent: what need not be looked at by a search that starts from the blamed lines and takes in, again and
-        again, all neighbours of what it has, until a line of the defect is among it (Renieris and Reiss 2003)."""
+        again, all neighbours of what it has, until a line of the defect is among it (Renieris and Reiss 2003). The
+        defect itself is not looked at in vain."""
         seen = border = set(self._vertices & set(blamed))
         while border and not seen & set(defects):
             border = {neighbour for line in border for neighbour in self._neighbours[line]} & self._vertices - seen
             seen |= border
-        found = bool(seen & set(defects))
-        return 100.0 * (1 - len(seen) / len(self._vertices)) if found else 0.0
+        found = seen & set(defects)
+        return 100.0 * (1 - len(seen - found) / len(self._vertices)) if found else 0.0
 
 
 def make_graph(sources: Collection[Path], lines: Collection[Line]) -> Graph | None:

@@ -80,12 +80,12 @@ def nearest_neighbour(failing: Collection[Line], passing: Sequence[Collection[Li
     return ()
 
 
-def same_coverage(lines: Iterable[Line], runs: Sequence[Collection[Line]]) -> Ranking:
-    """Lines that no ranking from coverage can tell apart, whatever its formula: the smallest groups first."""
+def best_by_coverage(lines: Iterable[Line], runs: Sequence[Collection[Line]], defects: Collection[Line]) -> Ranking:
+    """The limit of any formula: the defect comes first, but with all lines that the same tests execute."""
     groups: dict[tuple[bool, ...], list[Line]] = defaultdict(list)
     for line in lines:
         groups[tuple(line in executed for executed in runs)].append(line)
-    return sorted(map(tuple, groups.values()), key=len)
+    return sorted(map(tuple, groups.values()), key=lambda group: (not set(group) & set(defects), len(group)))
 
 
 def blame(blamed: Iterable[Line], executed: Collection[Line], lines: Collection[Line]) -> Ranking:

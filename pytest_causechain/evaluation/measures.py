@@ -9,12 +9,12 @@ from pytest_causechain.evaluation.dependence import Graph
 from pytest_causechain.evaluation.formulas import (
     FORMULAS,
     Ranking,
+    best_by_coverage,
     blame,
     complete,
     nearest_neighbour,
     op2,
     rank_by,
-    same_coverage,
 )
 from pytest_causechain.evaluation.records import Record
 from pytest_causechain.evaluation.scores import Examined, count_examined
@@ -22,8 +22,8 @@ from pytest_causechain.evaluation.suite import Suite
 from pytest_causechain.repairs.spectrum import Line
 
 OURS, TRANSITIONS, NEAREST, LIMIT = "repairs and chains", "cause transitions", "nearest neighbour", "coverage's limit"
-# The first suspects, from which the papers' search through the dependence graph begins.
-BLAMED = 3
+# The suspects from which the papers' search through the dependence graph begins.
+BLAMED = 1
 # More than this share of the statements looked at needs a reason.
 BAD_SHARE = 0.20
 
@@ -48,7 +48,7 @@ class Measure:
 def measure(record: Record, suite: Suite, defects: Collection[Line], graph: Graph | None) -> Measure:
     """`graph`: of the statements' dependences, where it can be made."""
     executed = suite.executed(record.tests[0])
-    rankings = rank_all(record, suite)
+    rankings = rank_all(record, suite, defects)
     statements = len(suite.lines)
     examined = {name: count_examined(ranking, defects, statements) for name, ranking in rankings.items()}
     unexamined = {}
@@ -68,7 +68,7 @@ def passing_runs(suite: Suite) -> list[frozenset[Line]]:
     return [suite.executed(test) for test in suite.covered(suite.passing)]
 
 
-def rank_all(record: Record, suite: Suite) -> dict[str, Ranking]:
+def rank_all(record: Record, suite: Suite, defects: Collection[Line]) -> dict[str, Ranking]:
     """Those of others by the failing tests that were diagnosed and all passing ones whose lines are known."""
     failing, passing = [suite.executed(test) for test in record.tests], passing_runs(suite)
     executed, lines = failing[0], suite.lines
@@ -78,7 +78,7 @@ def rank_all(record: Record, suite: Suite) -> dict[str, Ranking]:
         **by_coverage,
         NEAREST: blame(nearest_neighbour(executed, passing), executed, lines),
         TRANSITIONS: blame(record.transitions, executed, lines),
-        LIMIT: same_coverage(lines, [*failing, *passing]),
+        LIMIT: best_by_coverage(lines, [*failing, *passing], defects),
     }
 
 

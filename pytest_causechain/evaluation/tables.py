@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pytest_causechain.evaluation.measures import LIMIT, NEAREST, OURS, TRANSITIONS, Measure
 from pytest_causechain.evaluation.records import Record
 from pytest_causechain.evaluation.scores import LIMITS, Examined, chance_of_hit, chance_within, share_within
+from pytest_causechain.report.wording import count_of
 
 # Of the share of a dependence graph that need not be looked at: the papers' rows.
 CLASSES = (99, 90, 80, 70, 60, 50, 40, 30, 20, 10, 0)
@@ -31,8 +32,8 @@ def tell_all(measures: Sequence[Measure], untested: Sequence[Record]) -> str:
         ("What it took", table_effort(measures)),
         ("Versions without a chain, or with the defect far behind", table_troubles(measures)),
     ]
-    halves = f"{len(measures)} versions" + (f"; no test fails on {len(untested)} more" if untested else "")
-    return f"{halves}\n" + "".join(f"\n### {title}\n\n{table}" for title, table in sections)
+    counts = count_of(len(measures), "version") + (f"; no test fails on {len(untested)} more" if untested else "")
+    return f"{counts}\n" + "".join(f"\n### {title}\n\n{table}" for title, table in sections)
 
 
 def percent(value: float) -> str:

@@ -4,13 +4,13 @@ import pytest
 
 from pytest_causechain.evaluation.formulas import (
     Counts,
+    best_by_coverage,
     blame,
     dstar,
     nearest_neighbour,
     ochiai,
     op2,
     rank_by,
-    same_coverage,
     tarantula,
 )
 from pytest_causechain.evaluation.scores import chance_of_hit, chance_within, count_examined, share_within
@@ -45,7 +45,7 @@ def test_nearest_neighbour_leaves_something_to_blame():
 
 
 def test_coverage_cannot_tell_lines_apart_that_the_same_tests_execute():
-    assert same_coverage(lines(1, 2, 3), [lines(1, 2, 3), lines(3)]) == [lines(3), lines(1, 2)]
+    assert best_by_coverage(lines(1, 2, 3), [lines(1, 2, 3), lines(3)], lines(2)) == [lines(1, 2), lines(3)]
 
 
 def test_blamed_lines_then_executed_ones_then_all():
