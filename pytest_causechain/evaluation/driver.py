@@ -96,8 +96,7 @@ def evaluate_version(task: Task) -> Record:
         suite = know_suite(task)
         if not suite.failing:
             return replace(record, reason="no test fails.")
-        random.Random(f"{plan.seed}/{task.key}").shuffle(names := list(suite.failing))
-        cases = open_cases(task, suite, names[: plan.failing])
+        cases = open_cases(task, suite, suite.failing[: plan.failing])
         record = replace(record, tests=tuple(case.test for case in cases))
         first, *others = cases
         first.also_failing += others

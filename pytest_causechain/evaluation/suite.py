@@ -24,8 +24,8 @@ BATCH_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """`lines` are all with code. `coverage` holds for some tests which of them it executes: bit n stands for line n,
-    the whole is a hexadecimal number."""
+    """`failing` and `passing` come in an order that was drawn by lot. `lines` are all with code. `coverage` holds for
+    the first tests of both which of them it executes: bit n stands for line n, the whole is a hexadecimal number."""
 
     failing: tuple[str, ...]
     passing: tuple[str, ...]
@@ -51,19 +51,16 @@ def show_all(program: Path, tests: tuple[Example, ...]) -> dict[str, Shown]:
 
 
 def measure_suite(subject: Subject, version: Version, most_covered: int, seed: int) -> Suite:
-    """Runs all tests; records the lines of at most `most_covered` failing and as many passing ones, chosen by lot."""
+    """Runs all tests, and records the lines of at most `most_covered` failing and as many passing ones."""
     expected = show_all(subject.correct, subject.tests)
     usable = [test for test in subject.tests if expected[test.name].returncode is not None]
+    random.Random(f"{seed}/{subject.name}/{version.name}").shuffle(usable)
     failing = [test for test in usable if run_test(version.program, test) != expected[test.name]]
     names = {test.name for test in failing}
     passing = [test for test in usable if test.name not in names]
-    chosen = [test for tests in (failing, passing) for test in choose(tests, most_covered, f"{seed}")]
+    chosen = [*failing[:most_covered], *passing[:most_covered]]
     lines, coverage = record_lines(version.program, chosen) if failing else ((), {})
     return Suite(tuple(test.name for test in failing), tuple(test.name for test in passing), lines, coverage)
-
-
-def choose(tests: Sequence[Example], most: int, seed: str) -> list[Example]:
-    return list(tests) if len(tests) <= most else random.Random(seed).sample(list(tests), most)
 
 
 def record_lines(path: Path, tests: Sequence[Example]) -> tuple[tuple[Line, ...], dict[str, str]]:
