@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pytest_causechain.model.chain import Chain, Place, Repair
 from pytest_causechain.report.places import locate_link
+from pytest_causechain.report.sentences import tell_failure, tell_link
 from pytest_causechain.report.sources import ReadSource, choose_suspect, locate_file, read_lines, show_path
-from pytest_causechain.report.text import tell_failure, tell_link
 from pytest_causechain.report.wording import count_of, describe_repair, name_test, printable, shorten
 
 # Of each kind GitHub shows ten for a step.

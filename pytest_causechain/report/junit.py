@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.report.places import locate_link, name_files
+from pytest_causechain.report.sentences import tell_link
 from pytest_causechain.report.sources import ReadSource, choose_suspect, read_lines, show_path
-from pytest_causechain.report.text import tell_link
 from pytest_causechain.report.wording import describe_repair, printable
 
 PREFIX = "causechain"

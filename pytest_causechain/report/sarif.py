@@ -11,8 +11,8 @@ from pytest_causechain import __version__
 from pytest_causechain.model.chain import Chain, Place, Suspect
 from pytest_causechain.report.gitlab import CHECK, identify
 from pytest_causechain.report.places import locate_failure, locate_link
+from pytest_causechain.report.sentences import tell_failure, tell_link
 from pytest_causechain.report.sources import ReadSource, choose_suspect, locate_file, read_lines, show_path
-from pytest_causechain.report.text import tell_failure, tell_link
 from pytest_causechain.report.wording import name_test, printable, told_causes
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
