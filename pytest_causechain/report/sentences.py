@@ -24,12 +24,15 @@ from pytest_causechain.report.wording import (
     name_run,
     printable,
     shorten,
+    shorten_value,
     told_causes,
     twin_repair,
 )
 
 COMMAND_LIMIT = 34
 FUNCTION_LIMIT = 18
+# What was printed stands above already; here it tells where the chain has led to.
+FAILURE_LIMIT = 56
 # A space at which no line is broken; `printable` leaves none of its kind in a text.
 KEPT_SPACE = "\N{NO-BREAK SPACE}"
 
@@ -38,18 +41,21 @@ def tell_link(chain: Chain, index: int, before: Sequence[Cause] = (), limit: int
     """A link as a sentence without its end; what is still as it was `before` is not told again."""
     link = chain.chain[index]
     became = link.origin is not None and index > 0
-    known = {(cause.variable, cause.failing) for cause in before}
-    causes = told_causes(link)
-    news = [cause for cause in causes if (cause.variable, cause.failing) not in known]
     verb: Literal["was", "became"] = "became" if became else "was"
-    told = describe_causes(news or causes, verb, first=index == 0, peer=name_peer(chain), limit=limit)
+    told = describe_causes(choose_news(link, before), verb, first=index == 0, peer=name_peer(chain), limit=limit)
     # Only what was seen to bring this about is given as its reason.
     led = "so" if link.follows else "then"
     called = name_function(link.moment.function if link.moment.is_entry else link.moment.calls or "main")
     if called != "main" and not became:
-        told = f"at the call of {shorten(called, FUNCTION_LIMIT)}, {told}"
+        told = f"at the call of {name_function(called, FUNCTION_LIMIT)}, {told}"
         return told if index == 0 else f"{led}, {told}"
     return f"{led} {told}" if index > 0 else told
+
+
+def choose_news(link: Link, before: Sequence[Cause]) -> Sequence[Cause]:
+    """The causes of a link without those told just `before`, unless there are no others."""
+    known, causes = {(cause.variable, cause.failing) for cause in before}, told_causes(link)
+    return [cause for cause in causes if (cause.variable, cause.failing) not in known] or causes
 
 
 def name_peer(chain: Chain) -> str:
@@ -71,11 +77,12 @@ def tell_gap(link: Link, transition: Transition, names: Mapping[str, str]) -> li
     return ["; ".join(told)] if told else []
 
 
-def tell_failure(chain: Chain, read_source: ReadSource, root: Path | None) -> str:
+def tell_failure(chain: Chain, read_source: ReadSource, root: Path | None, limit: int = FAILURE_LIMIT) -> str:
     """The last row: how the failing run ended."""
     if chain.failure is None:
         return "so the test fails."
-    told, null = f"so {printable(chain.failure.text)}", find_null(chain, read_source, root)
+    head, quote, printed = printable(chain.failure.text).partition('"')
+    told, null = f"so {head}{shorten_value(quote + printed, limit)}", find_null(chain, read_source, root)
     if null is not None:
         told = f"{told.rstrip('.')}, where {shorten(printable(null), NAME_LIMIT)} is used, which was NULL"
     return f"{end_sentence(told)} The test fails."
@@ -139,16 +146,19 @@ def as_chain(chain: Chain, other: Alternative) -> Chain:
     )
 
 
-def tell_alternative(chain: Chain, other: Alternative) -> str:
+def tell_alternative(chain: Chain, other: Alternative, links: int) -> str:
+    """The chain against another peer in one sentence; the other links are counted."""
     assert other.passing is not None
     name = name_run(other.passing, beside=chain.test)
     command, _ = describe_commands(other.passing, chain.failing or other.passing, COMMAND_LIMIT)
     told = ""
-    for index, link in enumerate(other.chain):
+    for index, link in enumerate(other.chain[:links]):
         # Only what was seen to bring this about is given as its reason.
         led = "" if index == 0 else ", so " if link.follows else ", then "
-        told += led + describe_causes(told_causes(link), "was", first=False)
-    return f"Beside {name} ({command}): {told}."
+        before = told_causes(other.chain[index - 1]) if index else ()
+        told += led + describe_causes(choose_news(link, before), "was", first=False)
+    hidden = len(other.chain) - links
+    return f"Beside {name} ({command}): {told}" + (f"; {count_of(hidden, 'more link')}." if hidden > 0 else ".")
 
 
 def tell_figures(chain: Chain) -> str:
@@ -157,7 +167,7 @@ def tell_figures(chain: Chain) -> str:
     searched = f"{count_of(interventions, 'intervention')}, " if interventions else ""
     took = f"{seconds:.1f}" if seconds < 10 else f"{seconds:.0f}"
     outcomes = f"{experiments.pass_} passed, {experiments.fail} failed, {experiments.unresolved} unresolved"
-    return f"{searched}{count_of(experiments.total, 'experiment')} ({outcomes}) in {took} s."
+    return f"{searched}{count_of(experiments.total, 'experiment')} ({outcomes}) in {took}{KEPT_SPACE}s."
 
 
 def is_repaired(chain: Chain, suspect: Suspect) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.model.chain import Cause, Chain, Party, Place, Repair, Suspect, Transition
+from pytest_causechain.model.chain import Alternative, Cause, Chain, Party, Place, Repair, Suspect, Transition
 from pytest_causechain.report.gdb_script import find_obstacle, name_script
 from pytest_causechain.report.places import (
     Pointer,
@@ -19,7 +19,7 @@ from pytest_causechain.report.places import (
     name_files,
 )
 from pytest_causechain.report.sentences import (
-    COMMAND_LIMIT,
+    FAILURE_LIMIT,
     FUNCTION_LIMIT,
     KEPT_SPACE,
     as_chain,
@@ -60,29 +60,31 @@ from pytest_causechain.report.wording import (
 
 # Below this the columns leave no room for the sentences.
 NARROWEST = 60
-OUTCOME_LEAST = 20
 PLACE_LIMIT = 26
 INDENT = 9
+LINES_OF_FAILURE = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much is told. Hidden links are counted; a sentence that is cut ends in dots."""
 
-    # Chains have three to six links as a rule; more would push the proof off the reader's screen.
-    links: int = 9
-    # One over-long sentence must not push the others off the screen either.
-    lines: int = 4
+    links: int
+    # One over-long sentence must not push the others off the screen.
+    lines: int
     # The neighbour's chain is told in short where there is a twin's.
     alternative_lines: int | None = 3
     # A reason ends with its remedy, which must not be lost behind long paths.
     reason_lines: int = 10
     causes: int = NAMED_CAUSES
+    failure: int = FAILURE_LIMIT
 
 
-BRIEF = Limits()
+# Of these the first with which all of it fits on a screen, else the last.
+MOST_LINES = 27
+BRIEF = (Limits(9, 4), Limits(6, 4), Limits(5, 3), Limits(4, 3, failure=32), Limits(3, 3, 2, failure=32))
 # Even so a hostile program cannot fill the screen for hours.
-WHOLE = Limits(links=500, lines=40, alternative_lines=None, reason_lines=40, causes=50)
+WHOLE = (Limits(500, 40, None, 40, 50, 2000),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,10 @@ class _Page:
     def name_line(self, place: Place | Transition | Suspect | Repair) -> str:
         return f"{self.names[place.file]}:{place.line}"
 
+    def name_path(self, place: Suspect | Repair) -> str:
+        """Editors and terminals open a path that is written out."""
+        return f"{printable(show_path(locate_file(place.file, self.root), self.root))}:{place.line}"
+
 
 def render_text(
     chain: Chain,
@@ -112,24 +118,32 @@ def render_text(
     read_source: ReadSource = read_lines,
     root: Path | None = None,
     artefacts: Path | None = None,
-    limits: Limits = BRIEF,
+    limits: Sequence[Limits] = BRIEF,
 ) -> str:
     """The section's body. Paths are shown relative to `root`; `artefacts` is the directory with the gdb scripts."""
     width = max(width, NARROWEST)
     if chain.status == "none":
-        return "\n".join(_wrap(f"No cause-effect chain: {_reason(chain)}", width, limits.reason_lines))
-    page = _open_page(chain, width, limits, read_source, root)
-    excerpt = _render_suspect(page)
+        return "\n".join(_wrap(f"No cause-effect chain: {_reason(chain)}", width, limits[0].reason_lines))
+    text = ""
+    for one in limits:
+        text = _render(_open_page(chain, width, one, read_source, root), artefacts)
+        if text.count("\n") < MOST_LINES:
+            break
+    return text
+
+
+def _render(page: _Page, artefacts: Path | None) -> str:
+    excerpt, repairs = _render_suspect(page), page.chain.repairs
     paragraphs = [
-        [*_render_repair(page), *excerpt] if chain.repairs else [],
+        [*_render_repair(page), *excerpt] if repairs else [],
         [*_render_parties(page), *_render_rule(page)],
         _render_links(page),
-        [] if chain.repairs else excerpt,
+        [] if repairs else excerpt,
         _render_proof(page),
         *_render_alternatives(page),
         list(_render_end(page, artefacts)),
     ]
-    if limits.alternative_lines is not None:
+    if page.limits.alternative_lines is not None:
         # In short, the proof and what follows are one paragraph.
         paragraphs[4:] = [[line for lines in paragraphs[4:] for line in lines]]
     return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
@@ -161,26 +175,28 @@ def _render_repair(page: _Page) -> list[str]:
     repairs, names = page.chain.repairs, page.names
     best = repairs[0]
     told = keep_together(describe_repair(best))
-    lines = page.wrap(f"W{told[1:]} at {page.name_line(best)} the test passes.")
+    lines = page.wrap(f"W{told[1:]} at {page.name_path(best)} the test passes.")
     others = {(names[repair.file], repair.line) for repair in repairs}
     others.discard((names[best.file], best.line))
     if others:
-        lines += page.wrap(f"A single change at {describe_lines(others, conjunction='or')} does it as well.", lines=2)
+        named = 2 if page.limits.alternative_lines is not None else 20
+        lines += page.wrap(f"A single change at {describe_lines(others, named, 'or')} does it as well.")
     return lines
 
 
 # The two runs
 
 
-def _tell_peer(page: _Page, passing: Party) -> list[str]:
-    chain = page.chain
-    repair = twin_repair(chain)
+def _describe_runs(page: _Page, passing: Party, failing: Party) -> tuple[str, str]:
+    """How each was started; of a twin only what makes it one."""
+    width = page.width - INDENT
+    repair = twin_repair(page.chain)
     if repair is None:
-        name = name_run(passing, beside=chain.test)
-        return [name, f"({printable(passing.why)})"] if passing.why else [name]
-    if chain.repairs and repair == chain.repairs[0]:
-        return ["its twin, the same run with this repair"]
-    return ["its twin", f"(the same run {describe_repair(repair)} at {page.name_line(repair)})"]
+        return describe_commands(passing, failing, width)
+    command = shorten(describe_command(failing), width)
+    if page.chain.repairs and repair == page.chain.repairs[0]:
+        return "its twin, the same run with this repair", command
+    return shorten(f"its twin, the same run {describe_repair(repair)}", width), command
 
 
 def _render_parties(page: _Page) -> Iterator[str]:
@@ -190,34 +206,23 @@ def _render_parties(page: _Page) -> Iterator[str]:
             if party is not None:
                 yield from page.wrap(f"{label:<{INDENT}}{describe_command(party)}   {printable(party.outcome)}")
         return
-    is_whole = page.limits.alternative_lines is None
-    commands = describe_commands(passing, failing, page.width - INDENT if is_whole else COMMAND_LIMIT)
-    command_width = max(map(len, commands))
-    outcome_width = page.width - INDENT - command_width - 3
-    if outcome_width < OUTCOME_LEAST:
-        # There is room for both only one below the other.
-        command_width, outcome_width = page.width, page.width - INDENT
+    runs = _describe_runs(page, passing, failing)
+    command_width = max(map(len, runs))
+    widest = max(len(printable(party.outcome)) for party in (passing, failing))
+    is_narrow = INDENT + command_width + 3 + widest > page.width
     # What a run did ("printed") stays in front of what it printed.
     head = failing.outcome.find('"') + 1
-    outcomes = shorten_pair(passing.outcome, failing.outcome, outcome_width, head)
-    yield from _lay_out_party("fails", commands[1], outcomes[1], command_width, page.width)
-    lines = list(_lay_out_party("passes", commands[0], outcomes[0], command_width, page.width))
-    chosen = _tell_peer(page, passing)
-    if len(lines[-1]) + 3 + len(chosen[0]) <= page.width:
-        lines[-1] += f"   {chosen[0]}"
-    else:
-        lines.append(" " * INDENT + shorten(chosen[0], page.width - INDENT))
-    yield from lines
-    for sentence in chosen[1:]:
-        yield from (" " * INDENT + line for line in page.wrap(sentence, INDENT, lines=2))
-
-
-def _lay_out_party(label: str, command: str, outcome: str, command_width: int, width: int) -> Iterator[str]:
-    if command_width < width:
-        yield f"{label:<{INDENT}}{command:<{command_width}}   {outcome}".rstrip()
-    else:
-        yield f"{label:<{INDENT}}{command}"
-        yield " " * INDENT + outcome
+    outcomes = shorten_pair(passing.outcome, failing.outcome, page.width - INDENT, head)
+    for label, run, outcome in (("fails", runs[1], outcomes[1]), ("passes", runs[0], outcomes[0])):
+        if is_narrow:
+            yield f"{label:<{INDENT}}{run}"
+            yield " " * INDENT + outcome
+        else:
+            yield f"{label:<{INDENT}}{run:<{command_width}}   {outcome}".rstrip()
+    if twin_repair(page.chain) is None:
+        why = f" ({printable(passing.why)})" if passing.why else ""
+        told = page.wrap(f"{name_run(passing, beside=page.chain.test)}{why}", INDENT, lines=2)
+        yield from (" " * INDENT + line for line in told)
 
 
 def _render_rule(page: _Page) -> list[str]:
@@ -245,7 +250,7 @@ def _render_links(page: _Page) -> list[str]:
     for index in shown:
         hidden = index - (shown[shown.index(index) - 1] + 1 if index else 0)
         if hidden:
-            rows.append(_Row("", "", "", (f"... {count_of(hidden, 'more link')}, see chain.json",)))
+            rows.append(_Row("", "", "", (f"... {count_of(hidden, 'more link')}: -v shows all",)))
         mark = ""
         if page.suspect is not None and pointer is not None and pointer.index == index:
             mark = "<- look here first" if pointer.exact else f"<- look first at {page.name_line(page.suspect)}"
@@ -280,7 +285,7 @@ def _link_row(page: _Page, index: int, mark: str, before: Sequence[Cause]) -> _R
 
 def _failure_row(page: _Page) -> _Row:
     number = str(len(page.chain.chain) + 1)
-    told = tell_failure(page.chain, page.read_source, page.root)
+    told = tell_failure(page.chain, page.read_source, page.root, page.limits.failure)
     place = locate_failure(page.chain)
     if place is None:
         return _Row(number, "", "", (told,))
@@ -290,14 +295,17 @@ def _failure_row(page: _Page) -> _Row:
 def _lay_out(rows: Sequence[_Row], page: _Page) -> list[str]:
     number_width = max((len(row.number) for row in rows), default=0)
     place_width = min(max((len(row.place) for row in rows), default=0), PLACE_LIMIT)
-    function_width = min(max((len(row.function) for row in rows), default=0), FUNCTION_LIMIT)
+    # The sentences need half of the width at least.
+    room = min(FUNCTION_LIMIT, max(page.width // 2 - number_width - place_width - 9, 10))
+    function_width = min(max((len(row.function) for row in rows), default=0), room)
     column = 2 + number_width + 2 + place_width + 2 + function_width + 3
     lines: list[str] = []
     for row in rows:
         # The end of a path and its line number matter more than its beginning.
         place = row.place if len(row.place) <= place_width else "..." + row.place[3 - place_width :]
-        left = f"  {row.number:>{number_width}}  {place:<{place_width}}  {shorten(row.function, function_width)}"
-        told = page.wrap(row.sentences[0], column) or [""]
+        left = f"  {row.number:>{number_width}}  {place:<{place_width}}  {name_function(row.function, function_width)}"
+        # How it ended is told whole: it is short already.
+        told = page.wrap(row.sentences[0], column, 0 if row is not rows[-1] else LINES_OF_FAILURE) or [""]
         if row.mark and len(told[-1]) + 3 + len(row.mark) <= page.width - column:
             told[-1] = f"{told[-1]}   {row.mark}"
         elif row.mark:
@@ -315,15 +323,13 @@ def _render_suspect(page: _Page) -> list[str]:
     if suspect is None:
         return []
     if page.pointer is None and not is_repaired(page.chain, suspect):
-        lines += page.wrap(f"Look first at {page.name_line(suspect)}: {printable(suspect.why)}.", lines=2)
+        lines += page.wrap(f"Look first at {page.name_path(suspect)}: {printable(suspect.why)}.", lines=3)
     path = locate_file(suspect.file, page.root)
     excerpt = read_excerpt(path, suspect.line, page.read_source)
     if excerpt is None:
         return lines
-    shown = printable(show_path(path, page.root))
-    if shown != page.names[suspect.file]:
-        # Editors and terminals open a path that is written out.
-        lines += page.wrap(f"{shown}:{suspect.line}")
+    if page.name_path(suspect) != page.name_line(suspect) and page.pointer is not None and not page.chain.repairs:
+        lines += page.wrap(page.name_path(suspect))
     digits = len(str(suspect.line + 1))
     for number, text in excerpt.lines:
         mark = ">" if number == excerpt.focus else " "
@@ -350,7 +356,16 @@ def _render_alternatives(page: _Page) -> Iterator[list[str]]:
             yield [*_render_parties(whole), *_render_rule(whole)]
             yield _render_links(whole)
         else:
-            yield page.wrap(tell_alternative(page.chain, other), lines=page.limits.alternative_lines)
+            yield _shorten_alternative(page, other, page.limits.alternative_lines)
+
+
+def _shorten_alternative(page: _Page, other: Alternative, most: int) -> list[str]:
+    """As many of its links as there is room for."""
+    for links in range(len(other.chain), 0, -1):
+        lines = page.wrap(tell_alternative(page.chain, other, links), lines=most + 1)
+        if len(lines) <= most:
+            return lines
+    return page.wrap(tell_alternative(page.chain, other, 1), lines=most)
 
 
 def _render_end(page: _Page, artefacts: Path | None) -> Iterator[str]:
