@@ -54,8 +54,12 @@ def _without_directories(test: str) -> str:
 
 def encode_chain(chain: Chain) -> dict[str, Any]:
     """chain.json as data; `model.codec.decode(Chain, ...)` turns it back. Links also have the names of their scripts,
-    or why there is none."""
+    or why there is none. Variables of the environment are the user's business unless they are part of a cause."""
     data = {"schema": SCHEMA, **encode(chain)}
+    others = [other["passing"] for other in data["alternatives"]]
+    for party in (data["failing"], data["passing"], *others):
+        if party is not None:
+            del party["environment"]
     for index, link in enumerate(data["chain"]):
         link["script"], link["undo_script"] = name_script(chain, index), name_script(chain, index, "passing")
         link["unscripted"] = find_obstacle(chain, index)

@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Link, Party, Script
+from pytest_causechain.report.secrets import is_secret
 from pytest_causechain.report.wording import (
     NAME_LIMIT,
     count_of,
@@ -206,7 +207,10 @@ def _start_program(program: str, party: Party, stdin_path: str | None) -> Iterat
     yield f'file "{path}"'
     yield f"set cwd {party.cwd}"
     for name, value in party.environment:
-        yield f"unset environment {name}" if value is None else f"set environment {name} = {value}"
+        if value is not None and is_secret(name):
+            yield from _comment(f"The test sets {name}, whose value is not written down: set environment {name} = ...")
+        else:
+            yield f"unset environment {name}" if value is None else f"set environment {name} = {value}"
     # Without a redirection the program would read what is typed at gdb's prompt.
     source = shlex.quote(stdin_path) if party.stdin and stdin_path else "/dev/null"
     yield " ".join(["set args", *map(_quote_for_gdb, party.argv[1:]), "<", source])

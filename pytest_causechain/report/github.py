@@ -46,7 +46,8 @@ def _escape_message(text: str) -> str:
 
 
 def _escape_property(text: str) -> str:
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    # Letters of all languages may be in a path.
+    text = "".join(c if c.isprintable() else printable(c) for c in text)
     return _escape_message(text).replace(":", "%3A").replace(",", "%2C")
 
 

@@ -63,6 +63,8 @@ NARROWEST = 60
 PLACE_LIMIT = 26
 INDENT = 9
 LINES_OF_FAILURE = 6
+# How a line begins that GitHub obeys.
+COMMAND = re.compile(r"^( *)([:#])(?=:|#\[)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,19 @@ def render_text(
     """The section's body. Paths are shown relative to `root`; `artefacts` is the directory with the gdb scripts."""
     width = max(width, NARROWEST)
     if chain.status == "none":
-        return "\n".join(_wrap(f"No cause-effect chain: {_reason(chain)}", width, limits[0].reason_lines))
-    text = ""
+        lines = _wrap(f"No cause-effect chain: {_reason(chain)}", width, limits[0].reason_lines)
+        return "\n".join(_disarm(line, width) for line in lines)
+    lines = []
     for one in limits:
-        text = _render(_open_page(chain, width, one, read_source, root), artefacts)
-        if text.count("\n") < MOST_LINES:
+        lines = _render(_open_page(chain, width, one, read_source, root), artefacts).split("\n")
+        if len(lines) <= MOST_LINES:
             break
-    return text
+    return "\n".join(_disarm(line, width) for line in lines)
+
+
+def _disarm(line: str, width: int) -> str:
+    """Not a command to GitHub, at whatever place a text of the program's making has been broken."""
+    return shorten(COMMAND.sub(lambda found: f"{found[1]}\\x{ord(found[2]):02x}", line), width)
 
 
 def _render(page: _Page, artefacts: Path | None) -> str:

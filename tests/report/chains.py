@@ -370,7 +370,12 @@ long_chain = replace(
     suspects=(Suspect(1, SAMPLE, 110, "step", "it is in the middle"),),
 )
 
-HOSTILE = "\x1b[31mred\x1b[0m\r\n\x07 \x9b31m \u202e caf\xe9 \udcff \U0001f600 " + "long  " * 100
+# What terminals, browsers, XML parsers, GitHub, Jenkins, viewers of SARIF and gdb obey, and what is no text at all.
+HOSTILE = (
+    "\x1b[31mred\x1b[0m\r\n\x07 \x9b31m \u202e caf\xe9 \udcff \U0001f600 \x00 \u2028"
+    "\n::error file=a.c::owned\n##[error]owned\n::add-mask::e ]]> --> <script>alert(1)</script> &lt; "
+    "\n[[ATTACHMENT|/etc/passwd]]\n [click](https://example.org) {0} | `x` ' \" $(id) \\\nshell true\n"
+) + "long  " * 100
 
 hostile = Chain(
     test=f"test_{HOSTILE}.py::test[{HOSTILE}]",

@@ -92,8 +92,8 @@ def scripts(chain: Chain) -> str:
     """All of them, with what they read."""
     with tempfile.TemporaryDirectory() as directory:
         written = write_artefacts(chain, Path(directory) / "out")
-        files = [path for path in sorted(written.iterdir()) if path.suffix in (".gdb", ".stdin")]
-        texts = [f"=== {path.name}\n{path.read_text(encoding='utf-8', errors='backslashreplace')}" for path in files]
+        texts = [f"=== {path.name}\n{path.read_text(encoding='utf-8')}" for path in sorted(written.glob("*.gdb"))]
+        texts += [f"=== {path.name}\n{path.read_bytes()!a}" for path in sorted(written.glob("*.stdin"))]
         return "\n".join(texts).replace(str(written), str(place(chain)))
 
 
