@@ -136,7 +136,7 @@ def look_behind(script: Path, stop: dict[str, Any], causes: Sequence[dict[str, A
 
 def write_expression(cause: dict[str, Any]) -> str:
     """Of a text that a pointer leads to gdb would show the first character."""
-    is_text = cause["failing"].startswith('"') and cause["variable"].startswith("*")
+    is_text = cause["variable"].startswith("*") and "char" in cause["type"]
     return f"(char *) &{cause['variable']}" if is_text else cause["variable"]
 
 
