@@ -29,7 +29,7 @@ class Explanation:
         """`unshown` are the links of which it was not shown that the one before leads to them, `left_out` those that
         are not told; `writers` tell where the failing run wrote to what is the cause at a moment."""
         self._program, self._timeline, self._search = program, timeline, search
-        self._was_so, self._illustrate = inquiry.was_so, inquiry.illustrate
+        self._was_so, self._illustrate, self._script = inquiry.was_so, inquiry.illustrate, inquiry.script
         self._unshown, self._left_out, self._writers = unshown, left_out, writers
         self._transitions = told_transitions(search, left_out)
         self._before = {t.after: t.before for t in self._transitions}
@@ -43,6 +43,7 @@ class Explanation:
         if before is not None and not self._was_so(before, cause):
             made_by = self._only_statement(before, moment)
         picture, trials = self._illustrate(moment, cause)
+        replay, undo = self._script(moment, cause)
         return Link(
             moment=self._when(moment),
             causes=make_causes(cause),
@@ -54,6 +55,8 @@ class Explanation:
             follows=moment not in self._unshown,
             picture=picture,
             trials=trials,
+            replay=replay,
+            undo=undo,
         )
 
     def _when(self, moment: Moment) -> When:
