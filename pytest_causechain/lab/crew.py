@@ -7,7 +7,6 @@ import itertools
 import os
 import pickle
 import queue
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import LOOK_UP_SECONDS, CompanionLost
+from pytest_causechain.process.directories import OwnDirectory
 
 if TYPE_CHECKING:
     from execnet import Gateway
@@ -226,8 +226,8 @@ class Crew(Closing):
     def __init__(self, places: Sequence[Place], check: Callable[[], None] = lambda: None) -> None:
         self._check_wanted = check
         # What a worker that is killed would leave behind.
-        self._temporary = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
-        self.workers = [Worker(place, self._temporary.name) for place in places]
+        self._temporary = OwnDirectory()
+        self.workers = [Worker(place, str(self._temporary.path)) for place in places]
         self.diagnoses = 0
         self._lock = threading.Lock()
         # What keeps a worker from a program, and the programs that some worker deals with.
@@ -240,7 +240,7 @@ class Crew(Closing):
             worker.stop()
         for worker in self.workers:
             worker.join(deadline)
-        self._temporary.cleanup()
+        self._temporary.remove()
 
     @property
     def notes(self) -> list[str]:

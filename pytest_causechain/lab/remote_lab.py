@@ -6,11 +6,12 @@ made, as long as the program lies in memory as it does there, and go to all.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -20,7 +21,7 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.batch import Batch
 from pytest_causechain.lab.crew import Engine, Share
 from pytest_causechain.lab.engine import Answer, Call, Open
-from pytest_causechain.lab.flights import Limits
+from pytest_causechain.lab.flights import LEAST_PATIENCE_SECONDS, Limits
 from pytest_causechain.lab.laboratory import (
     FIRST_RUN_SECONDS,
     LEAST_CPU_SECONDS,
@@ -33,6 +34,7 @@ from pytest_causechain.lab.laboratory import (
 from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
@@ -50,6 +52,7 @@ WORTHWHILE_SECONDS = 0.5
 PART_SECONDS = 10.0
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class _Trouble(Exception):
@@ -75,6 +78,7 @@ class Helper:
     engine: Engine
     limits: tuple[float, ...] = ()
     layouts: dict[Key, str] = field(default_factory=dict)
+    is_busy: bool = False
 
 
 class RemoteLab(Lab):
@@ -92,12 +96,13 @@ class RemoteLab(Lab):
         cache: Path | None = None,
         others: Sequence[Command] = (),
         repair: Intervention | Patch | None = None,
+        precautions: Precautions = USUAL,
         share: Share | None = None,
     ) -> None:
         self.deadline = deadline
         self.name = kind or ""
         self.begins_inside = isinstance(repair, Intervention)
-        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair)
+        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair, precautions)
         self._limits: tuple[float, ...] = (FIRST_RUN_SECONDS, math.inf)
         self._engine: AnyEngine | None = None
         self._share = share
@@ -148,6 +153,27 @@ class RemoteLab(Lab):
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         key = (side, tuple(stops))
         return self._share_out(transfers, lambda part: Call("experiments", (*key, tuple(part))), key)
+
+    def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
+        """The first engine makes the one that is asked for, each helper one of the others. Those that are not back when
+        the first has been waited for twice as long as it took are not waited for any more."""
+        key = (side, tuple(stops))
+        self._invite()
+        self._tell_width()
+        helpers = self._find_idle(len(transfers) - self._told_width)
+        if not helpers:
+            some: list[Observation | None] = self._call(Call("speculate", (*key, tuple(transfers))))
+            return some
+        begin = time.monotonic()
+        self._learn_layout(key)
+        own, rest = transfers[: self._told_width], transfers[self._told_width :]
+        hands = [self._send(h, self._try_one, key, transfer) for h, transfer in zip(helpers, rest, strict=False)]
+        seen: list[Observation | None] = self._call(Call("speculate", (*key, tuple(own))))
+        took = time.monotonic() - begin
+        wait(hands, max(took, LEAST_PATIENCE_SECONDS))
+        seen += [hand.result() if hand.done() else None for hand in hands]
+        self._batch_seconds += time.monotonic() - begin
+        return seen + [None] * (len(transfers) - len(seen))
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
@@ -226,10 +252,11 @@ class RemoteLab(Lab):
 
     def _attempt(self, message: Open | Call) -> Any:
         if self._engine is None:
-            with uninterrupted():
+            with uninterrupted(), refusing():
                 self._engine = self._open_engine()
             # A new engine numbers types anew: earlier visits keep the table that they came with.
-            self.program, self.recordable, self.width, self.notes = self._exchange(self._opening)
+            opened = self._exchange(self._opening)
+            self.program, self.recordable, self.width, self.notes, self.isolation = opened
             self._layouts.clear()
             self._told_width = 0
             self._tell_width()
@@ -267,11 +294,11 @@ class RemoteLab(Lab):
         begin = time.monotonic()
         self._invite()
         self._tell_width()
-        helpers = self._helpers if len(items) > 1 else ()
+        helpers = self._find_idle(len(items) - 1)
         if helpers and key is not None:
             self._learn_layout(key)
         batch = Batch[T, Observation](items, len(helpers) + 1)
-        hands = [self._hands.submit(self._help, helper, batch, make_call, key) for helper in helpers]
+        hands = [self._send(helper, self._help, batch, make_call, key) for helper in helpers]
         try:
             while (part := batch.take()) is not None:
                 batch.fill(part, self._call(make_call(batch.items_of(part))))
@@ -290,26 +317,49 @@ class RemoteLab(Lab):
                 self._told_width = 1 + self._unlike
                 self._exchange(Call("widen", (self._told_width,)))
 
+    def _find_idle(self, most: int) -> list[Helper]:
+        return [helper for helper in self._helpers if not helper.is_busy][: max(0, most)]
+
+    def _send(self, helper: Helper, work: Callable[..., R | None], *arguments: Any) -> Future[R | None]:
+        """Have it work in a thread of its own. One that fails, however it does, is not asked again."""
+
+        def attempt() -> R | None:
+            try:
+                if helper.limits != self._limits:
+                    ask(helper.engine, Call("limit_runs", self._limits), self._patience())
+                    helper.limits = self._limits
+                return work(helper, *arguments)
+            except (_Trouble, Refusal, KeyboardInterrupt):
+                with self._lock:
+                    self._helpers = tuple(other for other in self._helpers if other is not helper)
+                helper.engine.close()
+                return None
+            finally:
+                helper.is_busy = False
+
+        helper.is_busy = True
+        return self._hands.submit(attempt)
+
     def _help(
         self, helper: Helper, batch: Batch[T, Observation], make_call: Callable[[Sequence[T]], Call], key: Key | None
     ) -> None:
-        """One that fails at its part, however it does, is not asked again; the part goes to another engine."""
-        part: range | None = None
-        try:
-            if helper.limits != self._limits:
-                ask(helper.engine, Call("limit_runs", self._limits), self._patience())
-                helper.limits = self._limits
-            if key is not None and not self._is_alike(helper, key):
-                return
-            while (part := batch.take()) is not None:
+        """Part by part; what it fails at goes to another engine."""
+        if key is not None and not self._is_alike(helper, key):
+            return
+        while (part := batch.take()) is not None:
+            try:
                 patience = min(self._patience(), PART_SECONDS + len(part) * self.run_seconds)
                 batch.fill(part, ask(helper.engine, make_call(batch.items_of(part)), patience).value)
-        except (_Trouble, Refusal, KeyboardInterrupt):
-            self._helpers = tuple(other for other in self._helpers if other is not helper)
-            helper.engine.close()
-        finally:
-            if part is not None:
+            finally:
                 batch.give_back(part)
+
+    def _try_one(self, helper: Helper, key: Key, transfer: Transfer) -> Observation | None:
+        if not self._is_alike(helper, key):
+            return None
+        patience = min(self._patience(), PART_SECONDS + self.run_seconds)
+        (observation,) = ask(helper.engine, Call("experiments", (*key, (transfer,))), patience).value
+        seen: Observation = observation
+        return seen
 
     def _invite(self) -> None:
         """Those who have nothing else to do, when it is worth it. They get ready while the first engine goes on."""
@@ -379,6 +429,17 @@ def ask(engine: AnyEngine, message: Open | Call, patience_seconds: float) -> Ans
     if answer.refusal:
         raise Refusal(answer.refusal)
     return answer
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(
+            f"the engine cannot be started ({error}): it needs some room for temporary files, or let TMPDIR name a "
+            "directory that has it."
+        ) from None
 
 
 def last_line(log: str) -> str:
