@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FIXTURES = Path(__file__).parents[2] / "fixtures_c"
+DEFECTS: dict[str, dict[str, Any]] = json.loads((FIXTURES / "defects.json").read_text())
 
 # The smallest chain there is: one link, an exit status.
 COUNT = """
@@ -50,6 +51,15 @@ def compile_program(path: Path, source: str, *options: str) -> Path:
     return path
 
 
+def write_compilers(directory: Path, options: str) -> dict[str, str]:
+    """Compilers with further options, as variables of the environment by which the suites of fixtures_c find them."""
+    for compiler in ("cc", "c++"):
+        script = directory / f"strict-{compiler}"
+        script.write_text(f'#!/bin/sh\nexec {compiler} {options} "$@"\n')
+        script.chmod(0o755)
+    return {"CC": str(directory / "strict-cc"), "CXX": str(directory / "strict-c++")}
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """A finished pytest session in `directory`."""
@@ -64,7 +74,8 @@ class Session:
 
     def outcomes(self) -> dict[str, str]:
         """Needs -rA and a wide terminal: node id to outcome."""
-        return {test: outcome for outcome, test in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", self.output, re.M)}
+        ended = re.findall(r"^(PASSED|FAILED|ERROR) (.+?)(?: - .*)?$", self.output, re.M)
+        return {test: outcome for outcome, test in ended}
 
 
 # share_session(name, run), see conftest.py.
