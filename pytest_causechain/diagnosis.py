@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from pytest_causechain.causes.approach import approach
 from pytest_causechain.causes.endings import describe_failure, describe_outcome
@@ -129,8 +130,9 @@ class _Diagnosis:
 
     def open_lab(self) -> RemoteLab:
         self.progress("preparing the laboratory")
-        pair, libraries, cache = self.pair, self.settings.libraries, self.settings.cache
-        self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration)
+        pair, settings = self.pair, self.settings
+        known = (settings.libraries, settings.cache, (), pair.alteration, settings.precautions)
+        self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, *known)
         return self.lab
 
     def approach(self, lab: RemoteLab, oracle: Oracle) -> Pair | None:
@@ -329,7 +331,7 @@ class _Diagnosis:
             total=round(time.monotonic() - self.begin, 3),
         )
         if self.inquiry is None or self.search is None or self.timeline is None:
-            return Statistics(seconds=seconds, lab=self.lab.name if self.lab else "")
+            return Statistics(seconds=seconds, **self.laboratory())
         known, refused, late = len(self.search.known), len(self.search.refused), len(self.inquiry.shown)
         moments = Moments(self.timeline.matched, known + refused, known + late, late, self.refused(self.inquiry))
         return Statistics(
@@ -339,8 +341,11 @@ class _Diagnosis:
             deltas=self.inquiry.most_deltas,
             unreadable=self.inquiry.unreadable,
             seconds=seconds,
-            lab=self.lab.name if self.lab else "",
+            **self.laboratory(),
         )
+
+    def laboratory(self) -> dict[str, Any]:
+        return {"lab": self.lab.name, "isolation": self.lab.isolation} if self.lab is not None else {}
 
     def refused(self, inquiry: Inquiry) -> tuple[Refused, ...]:
         """In time order."""

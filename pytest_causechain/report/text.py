@@ -44,6 +44,7 @@ from pytest_causechain.report.wording import (
     printable,
     shorten,
     shorten_pair,
+    tell_rivals,
     told_causes,
     twin_repair,
 )
@@ -186,8 +187,9 @@ def _tell_peer(page: _Page, passing: Party) -> list[str]:
     chain = page.chain
     repair = twin_repair(chain)
     if repair is None:
-        name = name_run(passing, beside=chain.test)
-        return [name, f"({printable(passing.why)})"] if passing.why else [name]
+        rivals = tell_rivals(passing, beside=chain.test) if page.limits.alternative_lines is None else ""
+        told = [f"({printable(text)})" for text in (passing.why, rivals) if text]
+        return [name_run(passing, beside=chain.test), *told]
     if chain.repairs and repair == chain.repairs[0]:
         return ["its twin, the same run with this repair"]
     return ["its twin", f"(the same run {describe_repair(repair)} at {page.name_line(repair)})"]
@@ -449,7 +451,10 @@ def as_chain(chain: Chain, other: Alternative) -> Chain:
 
 
 def _render_alternatives(page: _Page) -> Iterator[list[str]]:
-    """The chains against other peers: in one sentence each, or as whole ones."""
+    """The chains against other peers: in one sentence each, or as whole ones; why there is no neighbour."""
+    absence = page.chain.without_neighbour
+    if absence is not None:
+        yield page.wrap(end_sentence(printable(absence[:1].upper() + absence[1:])))
     for other in page.chain.alternatives:
         if other.passing is None or not other.chain:
             continue

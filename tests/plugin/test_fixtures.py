@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from suites import DEFECTS, FIXTURES, write_compilers
+
+repair = runpy.run_path(str(FIXTURES / "manifest.py"))["repair"]
 
 
 def copy_fixtures(directory: Path) -> None:
     ignored = shutil.ignore_patterns("build", "__pycache__")
     shutil.copytree(FIXTURES, directory, ignore=ignored, dirs_exist_ok=True)
-
-
-def repair(directory: Path, defect: dict[str, Any]) -> None:
-    source = directory / defect["file"]
-    lines = source.read_text().splitlines()
-    first = defect["line"] - 1
-    lines[first : first + len(defect["was"])] = defect["repaired"]
-    source.write_text("\n".join(lines) + "\n")
 
 
 def run_suites(pytester: pytest.Pytester) -> set[str]:
