@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -78,8 +79,9 @@ class Session:
         return {test: outcome for outcome, test in ended}
 
 
-# share_session(name, run), see conftest.py.
+# share_session(name, run) and diagnosed(name), see conftest.py.
 ShareSession = Callable[[str, Callable[[Path], Session]], Session]
+Diagnosed = Callable[[str], Session]
 
 
 def run_session(directory: Path, *arguments: str, **environment: str) -> Session:
@@ -99,6 +101,28 @@ def user_environment(changes: Mapping[str, str] = {}) -> dict[str, str]:
     """Nothing of the session that the tests themselves run in."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return {**own, "COLUMNS": "80", **changes}
+
+
+# Where the second session over sample, with workers, puts its chain.
+AGAIN = "again"
+# Which repairs are found in them in the usual time depends on how busy the machine is.
+PATIENT = ("spool", "glossary", "ledger", "roster")
+
+
+def copy_fixture(name: str, directory: Path) -> None:
+    shutil.copy2(FIXTURES / "conftest.py", directory)
+    shutil.copytree(FIXTURES / name, directory / name, ignore=shutil.ignore_patterns("build", "__pycache__"))
+    (directory / "pytest.ini").write_text(SUITE_INI)
+
+
+def run_fixture(name: str, directory: Path) -> Session:
+    copy_fixture(name, directory)
+    compilers = write_compilers(directory.parent, "-Werror")
+    limits = ["--cause-chain-timeout=900"] if name in PATIENT else []
+    session = run_session(directory, "-n", "0", "-rA", *limits, **compilers)
+    if name == "sample":
+        run_session(directory, "-n", "2", f"--cause-chain-dir={AGAIN}", **compilers)
+    return session
 
 
 _TITLE = re.compile(r"-+ cause-effect chain(?:: (?P<test>.+?))? -+")

@@ -3,14 +3,24 @@ of each."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from leading import find_unled
-from suites import DEFECTS, FIXTURES, SUITE_INI, Session, ShareSession, read_chain, run_session, write_compilers
+from suites import (
+    DEFECTS,
+    FIXTURES,
+    Diagnosed,
+    Session,
+    ShareSession,
+    copy_fixture,
+    find_alternative,
+    read_chain,
+    run_session,
+    write_compilers,
+)
 from test_fixture_chains import find_line, name_place
 
 # Repairs have tests of their own, and take longer than all the rest.
@@ -20,59 +30,59 @@ from pytest_causechain.repairs.search import Findings
 
 Case.find_repairs = lambda self, deadline: Findings()
 """
-# Diagnosed in one session: most of the time of one alone would be its beginning. Two, for two workers.
-NAMES = sorted(DEFECTS)
-HALVES = NAMES[: len(NAMES) // 2], NAMES[len(NAMES) // 2 :]
+# These are diagnosed in sessions of their own, with repairs.
+REPAIRED = ("sample", "jukebox", "tidy", "spool", "glossary", "ledger", "roster", "library", "tariffs")
+OTHERS = [name for name in DEFECTS if name not in REPAIRED]
 
 
-def run_half(names: list[str], directory: Path) -> Session:
-    shutil.copy2(FIXTURES / "conftest.py", directory)
-    for name in names:
-        shutil.copytree(FIXTURES / name, directory / name, ignore=shutil.ignore_patterns("build", "__pycache__"))
-    (directory / "pytest.ini").write_text(SUITE_INI)
+def run_others(directory: Path) -> Session:
+    """In one session: most of the time of one alone would be its beginning."""
+    for name in OTHERS:
+        copy_fixture(name, directory)
     (directory / "neighbours_only.py").write_text(NEIGHBOURS_ONLY)
     limits = ("--cause-chain-timeout=900", "--cause-chain-max=99")
     # A directory of its own for tmp_path, which no other session tidies up.
     base = f"--basetemp={directory.parent / 'base'}"
     compilers = write_compilers(directory.parent, "-Werror")
-    return run_session(
-        directory, "-n", "0", "-rA", "--tb=no", "-p", "neighbours_only", *limits, base, COLUMNS="500", **compilers
-    )
+    return run_session(directory, "-n", "0", "-rA", "--tb=no", "-p", "neighbours_only", *limits, base, **compilers)
 
 
 @pytest.fixture
-def sessions(share_session: ShareSession) -> Callable[[str], Session]:
-    """The session in which a program was diagnosed."""
-
-    def find(name: str) -> Session:
-        half = next(number for number, names in enumerate(HALVES) if name in names)
-        return share_session(f"half-{half}", lambda directory: run_half(HALVES[half], directory))
-
-    return find
+def find_session(diagnosed: Diagnosed, share_session: ShareSession) -> Diagnosed:
+    return lambda name: diagnosed(name) if name in REPAIRED else share_session("others", run_others)
 
 
 @pytest.fixture
-def diagnose(sessions) -> Callable[[str], dict[str, Any]]:
-    """The chain of the first failing test of a program."""
-    return lambda name: read_chain(sessions(name).directory, f"{name}/test_{name}.py::{DEFECTS[name]['fails'][0]}")
+def diagnose(find_session: Diagnosed) -> Callable[[str], dict[str, Any]]:
+    """The neighbour's chain, of the first failing test of a program."""
+
+    def diagnose(name: str) -> dict[str, Any]:
+        test = f"{name}/test_{name}.py::{DEFECTS[name]['fails'][0]}"
+        chain = read_chain(find_session(name).directory, test)
+        return chain if chain["peer"]["kind"] == "neighbour" else {**chain, **find_alternative(chain)}
+
+    return diagnose
 
 
-@pytest.mark.parametrize("names", HALVES)
-def test_only_the_listed_tests_fail(sessions, names):
-    outcomes = sessions(names[0]).outcomes()
-    failed = {test for test, outcome in outcomes.items() if outcome != "PASSED"}
-    assert {test.partition("/")[0] for test in outcomes} == set(names)
-    assert failed == {f"{name}/test_{name}.py::{test}" for name in names for test in DEFECTS[name]["fails"]}
+@pytest.mark.parametrize("name", DEFECTS)
+def test_only_the_listed_tests_fail(find_session, name):
+    outcomes = {
+        test.partition("::")[2]: outcome
+        for test, outcome in find_session(name).outcomes().items()
+        if test.startswith(f"{name}/")
+    }
+    assert "PASSED" in outcomes.values()
+    assert [test for test, outcome in outcomes.items() if outcome != "PASSED"] == DEFECTS[name]["fails"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_cause_leads_to_the_next(sessions, diagnose, name):
+@pytest.mark.parametrize("name", DEFECTS)
+def test_each_cause_leads_to_the_next(find_session, diagnose, name):
     chain = diagnose(name)
     if not chain["chain"]:
         assert "nothing tells them apart" in chain["reason"]
         return
     assert (chain["status"], chain["reason"], chain["peer"]["kind"]) == ("complete", None, "neighbour")
-    cache = sessions(name).directory / ".pytest_cache" / "d" / "causechain"
+    cache = find_session(name).directory / ".pytest_cache" / "d" / "causechain"
     assert find_unled(chain, cache) == []
 
 
