@@ -281,7 +281,7 @@ def test_what_a_program_prints_is_text_in_all_reports(pytester: pytest.Pytester)
     for path in (*chain.parent.iterdir(), pytester.path / "summary.md", pytester.path / "out" / "chains.sarif"):
         text = path.read_text(encoding="utf-8")
         assert "\x1b" not in text
-        assert path.suffix not in (".html", ".md") or "<script" not in text
+        assert path.suffix not in (".html", ".md") or re.search(r"(?<!\\)<script", text) is None
         assert "open sesame" not in text
 
 
