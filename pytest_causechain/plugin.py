@@ -3,7 +3,6 @@ settings.py is loaded."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -64,14 +63,12 @@ class Recording:
         self._failed |= report.failed
         self._skipped |= report.skipped
         if report.when == "teardown":
-            from pytest_causechain.model.codec import encode
-            from pytest_causechain.model.recording import ATTRIBUTE
+            from pytest_causechain.model.recording import ATTRIBUTE, pack
 
             outcome = "failed" if self._failed else "skipped" if self._skipped else "passed"
             recording = self._recorder.finish(outcome)  # type: ignore[arg-type]
             if recording.runs or recording.refusals:
-                record = {"recording": encode(recording), "marker": read_marker(item)}
-                setattr(report, ATTRIBUTE, json.dumps(record))
+                setattr(report, ATTRIBUTE, pack(recording, read_marker(item)))
                 if outcome == "failed":
                     from pytest_causechain.publishing import promise_attachment
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.settings import Settings
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+
+    from pytest_causechain.model.chain import Chain
 
 TITLE = "cause-effect chain"
 # Of `--tb`: with these pytest prints no section under a failure.
@@ -139,6 +140,7 @@ class Publisher:
         """After the last chain: what tells of all of them, and what was promised of others."""
         if not self._chains and not self._promised:
             return
+        from pytest_causechain.model.chain import Chain
         from pytest_causechain.report.artefacts import write_artefacts, write_index
 
         for test in sorted(self._promised - {chain.test for chain in self._chains}):

@@ -6,19 +6,17 @@ Only then are all passing tests known, and no time limit of a test runs any more
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_causechain.model.chain import Chain
-from pytest_causechain.model.codec import decode
-from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run
+from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run, unpack
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.process.termination import termination_interrupts
 from pytest_causechain.publishing import Publisher
 from pytest_causechain.settings import Settings
 
@@ -26,8 +24,10 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.case import Case
+    from pytest_causechain.model.chain import Chain
     from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
+    from pytest_causechain.oracle.replay import Replay
 
 
 @dataclass(slots=True)
@@ -66,12 +66,11 @@ class SessionDiagnosis:
         if record is not None:
             # On its way from where the test ran; nobody else needs to see it.
             delattr(report, ATTRIBUTE)
-            plain = json.loads(record)
-            recording: Recording = decode(Recording, plain["recording"])
+            recording, marker = unpack(record)
             self._recordings[report.nodeid] = recording
             if report.nodeid in self._failures:
                 failure = self._failures[report.nodeid]
-                failure.recording, failure.marker = recording, plain["marker"]
+                failure.recording, failure.marker = recording, marker
                 self._publisher.expect(report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -93,6 +92,10 @@ class SessionDiagnosis:
         self._publisher.summarise(terminalreporter)
 
     def _diagnose_all(self) -> None:
+        with termination_interrupts():
+            self._diagnose_each()
+
+    def _diagnose_each(self) -> None:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
             self._publisher.write_results()
@@ -137,6 +140,7 @@ class SessionDiagnosis:
 
     def _diagnose(self, failure: Failure) -> None:
         from pytest_causechain.diagnosis import Interrupted
+        from pytest_causechain.model.chain import Chain
 
         self._announce(failure.report.nodeid)
         interrupted = False
@@ -192,16 +196,21 @@ class SessionDiagnosis:
         self, failure: Failure, recording: Recording, run: Run
     ) -> tuple[list[Neighbour], str | None]:
         """The nearest first; or why there is none."""
-        from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours
+        from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours, take_selected
 
         candidates = list(self._recordings.values())
         named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
         if named:
             return [find_named(named, candidates, run)], None
         ranked = rank_neighbours(recording, run, candidates)
-        return ranked, None if ranked else explain_absence(recording, run, candidates)
+        if not ranked:
+            return [], explain_absence(recording, run, candidates)
+        ask = self._config.hook.pytest_causechain_select_neighbour
+        return take_selected(partial(ask, config=self._config, test=recording.test, run=run), ranked), None
 
     def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
+        from pytest_causechain.oracle.replay import Replay
+
         return Replay(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,

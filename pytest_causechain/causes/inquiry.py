@@ -71,7 +71,7 @@ class Comparable:
         self,
         moment: Moment,
         comparison: Comparison,
-        experiments: Callable[[list[Transfer]], list[Observation]],
+        experiments: Callable[[list[Transfer]], list[Observation | None]],
         judge: Callable[[Observation], Outcome],
         width: int,
     ) -> None:
@@ -256,12 +256,14 @@ class Inquiry:
         return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
 
     def _undo(self, moment: Moment, transfer: Transfer) -> Outcome:
-        return self._oracle.judge(self._observe("failing", moment, [transfer])[0])
+        (observed,) = self._observe("failing", moment, [transfer])
+        assert observed is not None  # the first one always is there
+        return self._oracle.judge(observed)
 
-    def _observe(self, side: Side, moment: Moment, transfers: list[Transfer]) -> list[Observation]:
+    def _observe(self, side: Side, moment: Moment, transfers: list[Transfer]) -> list[Observation | None]:
         begin = time.monotonic()
         stops = moment.passing if side == "passing" else moment.failing
-        observations = self._lab.experiments(side, stops, transfers)
+        observations = self._lab.speculate(side, stops, transfers)
         self.experiment_seconds += time.monotonic() - begin
         self._progress(f"experiment {self.tally.total + 1}, at {moment.position.function}()")
         return observations

@@ -5,6 +5,9 @@ It serves one pair of runs: the first message opens a lab for it, each further o
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 from pytest_causechain.debugger.gdb import GdbFailure
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
+from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans
 from pytest_causechain.process.remains import end_orphans
 from pytest_causechain.process.subject import CannotStart
@@ -39,6 +45,7 @@ class Open:
     cache: Path | None = None
     others: tuple[Command, ...] = ()
     repair: Intervention | Patch | None = None
+    precautions: Precautions = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ def serve(connection: Connection[Any, Any]) -> int:
                 if isinstance(message, Open):
                     lab = open_lab(message)
                     types_told = len(lab.program.types)
-                    value: Any = (lab.program, lab.recordable, lab.width, lab.notes)
+                    value: Any = (lab.program, lab.recordable, lab.width, lab.notes, lab.isolation)
                 else:
                     assert lab is not None
                     value = carry_out(lab, message)
@@ -83,7 +90,7 @@ def serve(connection: Connection[Any, Any]) -> int:
             except Refusal as refusal:
                 answer = Answer(refusal=str(refusal))
             except CannotStart as error:
-                answer = Answer(refusal=f"{error}: build it before the tests run, and leave it alone while they do.")
+                answer = Answer(refusal=f"{error}: {LEAVE_ALONE}")
             except (GdbFailure, OSError) as error:
                 answer = Answer(trouble=f"{type(error).__name__}: {error}")
             if lab is not None:
@@ -100,10 +107,24 @@ def serve(connection: Connection[Any, Any]) -> int:
 def open_lab(message: Open) -> GdbLab | InterveningLab:
     """The fastest lab that can deal with this program here."""
     pair = (message.passing, message.failing, message.deadline)
+    cache = hold(message.cache) if message.cache is not None else None
+    commands = (message.passing, message.failing, *message.others)
+    stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
-        return GdbLab(*pair, message.libraries, message.cache)
-    shared = (message.kind != "rerun", message.libraries, message.cache)
-    return InterveningLab(*pair, *shared, message.others, message.repair)
+        lab: GdbLab | InterveningLab = GdbLab(*pair, message.libraries, cache, stage)
+    else:
+        shared = (message.kind != "rerun", message.libraries, cache)
+        lab = InterveningLab(*pair, *shared, message.others, message.repair, stage)
+    lab.isolation, lab.bounds = isolation, message.precautions.bounds
+    return lab
+
+
+def hold(directory: Path) -> Path:
+    """The same directory by a name under which it can be written to, whatever its own will stand for."""
+    with contextlib.suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+        return Path(f"/proc/self/fd/{os.open(directory, os.O_PATH | os.O_DIRECTORY)}")
+    return directory
 
 
 def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
@@ -114,7 +135,11 @@ def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
         visit = lab.visit(*call.arguments)
         # All types with each visit would be most of the message.
         return None if visit is None else replace(visit, types=[])
-    calls: dict[str, Callable[..., Any]] = {"experiments": lab.experiments, "trace": lab.trace}
+    calls: dict[str, Callable[..., Any]] = {
+        "experiments": lab.experiments,
+        "speculate": lab.speculate,
+        "trace": lab.trace,
+    }
     if call.name not in calls:
         return intervene(lab, call)
     return calls[call.name](*call.arguments)

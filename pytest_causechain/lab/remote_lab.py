@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pytest_causechain.lab.laboratory import (
 from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
@@ -56,11 +58,12 @@ class RemoteLab(Lab):
         cache: Path | None = None,
         others: Sequence[Command] = (),
         repair: Intervention | Patch | None = None,
+        precautions: Precautions = USUAL,
     ) -> None:
         self.deadline = deadline
         self.name = kind or ""
         self.begins_inside = isinstance(repair, Intervention)
-        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair)
+        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair, precautions)
         self._limits: tuple[float, ...] = (FIRST_RUN_SECONDS, math.inf)
         self._companion: Companion | None = None
         self.program: ProgramMap
@@ -97,6 +100,10 @@ class RemoteLab(Lab):
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         observations: list[Observation] = self._call(Call("experiments", (side, tuple(stops), tuple(transfers))))
         return observations
+
+    def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
+        some: list[Observation | None] = self._call(Call("speculate", (side, tuple(stops), tuple(transfers))))
+        return some
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
@@ -175,10 +182,11 @@ class RemoteLab(Lab):
 
     def _attempt(self, message: Open | Call) -> Any:
         if self._companion is None:
-            with uninterrupted():
+            with uninterrupted(), refusing():
                 self._companion = Companion("pytest_causechain.lab.engine")
             # A new engine numbers types anew: earlier visits keep the table that they came with.
-            self.program, self.recordable, self.width, self.notes = self._exchange(self._opening)
+            opened = self._exchange(self._opening)
+            self.program, self.recordable, self.width, self.notes, self.isolation = opened
             self._exchange(Call("limit_runs", self._limits))
         return None if isinstance(message, Open) else self._exchange(message)
 
@@ -206,6 +214,17 @@ class RemoteLab(Lab):
 
     def _patience(self) -> float:
         return max(0.0, self.deadline - time.monotonic()) + GRACE_SECONDS
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(
+            f"the engine cannot be started ({error}): it needs some room for temporary files, or let TMPDIR name a "
+            "directory that has it."
+        ) from None
 
 
 def last_line(log: str) -> str:

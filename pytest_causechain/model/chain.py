@@ -7,13 +7,26 @@ from typing import Literal
 
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.intervention import Kind
+from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
 from pytest_causechain.model.observation import Frame
 
 
 @dataclass(frozen=True, slots=True)
+class Rival:
+    """Another passing test that was looked at. `distance` is as in Party, None where it was not traced; `refused` tells
+    why it was of no use, if not for its distance."""
+
+    test: str
+    distance: float | None
+    why: str
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Party:
-    """One of the two runs, as told to the reader; `distance` and `why` tell how the neighbour was chosen. `is_made`:
-    its command was made from that of the test and the failing one."""
+    """One of the two runs, as told to the reader; `distance`, `why` and `rivals` tell how the neighbour was chosen: by
+    the edits between the commands or, where the runs were traced, by the share of calls that only one of them makes.
+    `is_made`: its command was made from that of the test and the failing one."""
 
     test: str
     argv: tuple[str, ...]
@@ -23,6 +36,7 @@ class Party:
     distance: float | None = None
     why: str | None = None
     is_made: bool = False
+    rivals: tuple[Rival, ...] = ()
     # What the test changed in the environment (None: removed), for replay in plain gdb.
     environment: tuple[tuple[str, str | None], ...] = ()
 
@@ -317,6 +331,7 @@ class Statistics:
     interventions: int = 0
     # Bytes of a state, at most, that could not be read or were too many.
     unreadable: int = 0
+    isolation: Isolation = NO_ISOLATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,4 +352,6 @@ class Chain:
     repairs: tuple[Repair, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     failure: Failure | None = None
+    # Why no passing test could be compared with: what came closest, and what is wrong with it.
+    without_neighbour: str | None = None
     statistics: Statistics = field(default_factory=Statistics)

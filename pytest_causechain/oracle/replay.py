@@ -143,7 +143,7 @@ class _SessionProcess:
     def __init__(self, invocation_dir: Path) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
         self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment)
-        self.directory = Path(self._companion.directory.name)
+        self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
 

@@ -187,7 +187,20 @@ def _render_runs(view: _View, title: str) -> Iterator[str]:
     yield "</div>"
     if chain.oracle is not None:
         yield f"<p>A run fails when {escape(chain.oracle.fails_when.rstrip('.'))}.</p>"
+    if chain.passing is not None:
+        yield from _render_rivals(chain.passing, chain.test)
     yield "</section>"
+
+
+def _render_rivals(passing: Party, beside: str) -> Iterator[str]:
+    """The other passing tests, and what speaks against each."""
+    if not passing.rivals:
+        return
+    yield f"<details><summary>{count_of(len(passing.rivals), 'other passing test')} looked at</summary><ul>"
+    for rival in passing.rivals:
+        refused = f": {rival.refused}" if rival.refused is not None else ""
+        yield f"<li>{escape(f'{name_test(rival.test, beside)} ({rival.why}){refused}')}</li>"
+    yield "</ul></details>"
 
 
 def _tell_peer(view: _View, passing: Party) -> str:
@@ -352,6 +365,9 @@ def _render_failure(view: _View) -> Iterator[str]:
 
 def _render_alternatives(view: _View) -> Iterator[str]:
     others = [(n, other) for n, other in enumerate(view.chain.alternatives, start=2) if other.passing and other.chain]
+    absence = view.chain.without_neighbour
+    if absence is not None:
+        yield f"<p>{escape(absence[:1].upper() + absence[1:])}</p>"
     if not others:
         return
     yield '<section aria-labelledby="others"><h2 id="others">Compared with other runs</h2>'

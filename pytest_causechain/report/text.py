@@ -54,6 +54,7 @@ from pytest_causechain.report.wording import (
     printable,
     shorten,
     shorten_pair,
+    tell_rivals,
     told_causes,
     twin_repair,
 )
@@ -228,9 +229,10 @@ def _render_parties(page: _Page) -> Iterator[str]:
         else:
             yield f"{label:<{INDENT}}{run:<{command_width}}   {outcome}".rstrip()
     if twin_repair(page.chain) is None:
-        why = f" ({printable(passing.why)})" if passing.why else ""
-        told = page.wrap(f"{name_run(passing, beside=page.chain.test)}{why}", INDENT, lines=2)
-        yield from (" " * INDENT + line for line in told)
+        rivals = tell_rivals(passing, beside=page.chain.test) if page.limits.alternative_lines is None else ""
+        told = "".join(f" ({printable(text)})" for text in (passing.why, rivals) if text)
+        lines = page.wrap(f"{name_run(passing, beside=page.chain.test)}{told}", INDENT, lines=0 if rivals else 2)
+        yield from (" " * INDENT + line for line in lines)
 
 
 def _render_rule(page: _Page) -> list[str]:
@@ -355,7 +357,10 @@ def _render_proof(page: _Page) -> list[str]:
 
 
 def _render_alternatives(page: _Page) -> Iterator[list[str]]:
-    """The chains against other peers: in one sentence each, or as whole ones."""
+    """The chains against other peers: in one sentence each, or as whole ones; why there is no neighbour."""
+    absence = page.chain.without_neighbour
+    if absence is not None:
+        yield page.wrap(end_sentence(printable(absence[:1].upper() + absence[1:])))
     for other in page.chain.alternatives:
         if other.passing is None or not other.chain:
             continue

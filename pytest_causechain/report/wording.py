@@ -149,6 +149,21 @@ def name_run(party: Party, beside: str) -> str:
     return f"a run like that of {name}" if party.is_made else name
 
 
+def tell_rivals(party: Party, beside: str) -> str:
+    """In short; the first of them come with what speaks against them."""
+    further = [rival for rival in party.rivals if rival.refused is None]
+    refused = [rival for rival in party.rivals if rival.refused is not None]
+    told = []
+    if further:
+        more = f" and {count_of(len(further) - 1, 'other')}" if len(further) > 1 else ""
+        told.append(f"nearer than {name_test(further[0].test, beside)}{more}")
+    if refused:
+        reason = printable(refused[0].refused or "").partition(":")[0].rstrip(".")
+        more = f" and {count_of(len(refused) - 1, 'other')}" if len(refused) > 1 else ""
+        told.append(f"not {name_test(refused[0].test, beside)}{more}, since {reason}")
+    return "; ".join(told)
+
+
 def describe_causes(
     causes: Sequence[Cause],
     verb: Literal["was", "became"],

@@ -8,16 +8,8 @@ from typing import Literal
 
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import (
-    BYTE,
-    FLOATS,
-    POINTER_SIZE,
-    Layouts,
-    Leaf,
-    extract_bits,
-    show_characters,
-    show_text,
-)
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
+from pytest_causechain.states.literals import FLOATS, extract_bits, show_characters, show_text
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import drop_this, is_written_out, seen_from, write_part

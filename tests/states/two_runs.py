@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
@@ -43,7 +43,8 @@ class TwoRuns:
             Command(program, (program.path, *arguments), directory, changes, text)
             for arguments, changes, text in zip((passing, failing), environment, stdin, strict=True)
         ]
-        self.lab = GdbLab(*self.commands, time.monotonic() + PLENTY_SECONDS)
+        # Each run is a fresh one: a test may change what they read.
+        self.lab = PtraceLab(*self.commands, time.monotonic() + PLENTY_SECONDS, use_copies=False)
         self.stops = self.at("/* here */")
         self._layouts = Layouts(self.lab.program.types)
         self._originals: dict[Side, Observation] = {}
