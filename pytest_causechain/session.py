@@ -215,6 +215,7 @@ class SessionDiagnosis:
             program=program,
             timeout_seconds=timeout_seconds,
             inifile=self._config.inipath,
+            isolation=self._settings.precautions.isolation,
         )
 
     # The terminal
