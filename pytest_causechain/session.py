@@ -158,7 +158,10 @@ class SessionDiagnosis:
             raise KeyboardInterrupt
 
     def _find_chain(self, failure: Failure) -> Chain:
+        from pytest_causechain.recording.programs import require_same_build
+
         case = self._open_case(failure)
+        require_same_build(case.command.program)
         build = case.command.program.build_id
         for other in self._failures.values():
             if other is not failure and any(run.command.program.build_id == build for run in runs_of(other)):

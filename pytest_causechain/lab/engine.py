@@ -18,6 +18,7 @@ from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
+from pytest_causechain.lab.weaknesses import find_weaknesses
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.isolation import USUAL, Precautions
@@ -25,7 +26,7 @@ from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans
 from pytest_causechain.process.remains import end_orphans
-from pytest_causechain.process.subject import CannotStart
+from pytest_causechain.process.subject import CannotStart, require_tracing
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -106,6 +107,7 @@ def serve(connection: Connection[Any, Any]) -> int:
 
 def open_lab(message: Open) -> GdbLab | InterveningLab:
     """The fastest lab that can deal with this program here."""
+    require_tracing()
     pair = (message.passing, message.failing, message.deadline)
     cache = hold(message.cache) if message.cache is not None else None
     commands = (message.passing, message.failing, *message.others)
@@ -115,6 +117,7 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     else:
         shared = (message.kind != "rerun", message.libraries, cache)
         lab = InterveningLab(*pair, *shared, message.others, message.repair, stage)
+    lab.notes += find_weaknesses(lab.program)
     lab.isolation, lab.bounds = isolation, message.precautions.bounds
     return lab
 
