@@ -21,8 +21,9 @@ from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.lab.weaknesses import find_weaknesses
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
-from pytest_causechain.model.isolation import USUAL, Precautions
+from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans
 from pytest_causechain.process.remains import end_orphans
@@ -113,6 +114,8 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     commands = (message.passing, message.failing, *message.others)
     stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
+        if isinstance(stage, CopiedStage):  # gdb starts programs where they were started
+            stage, isolation = None, NO_ISOLATION
         lab: GdbLab | InterveningLab = GdbLab(*pair, message.libraries, cache, stage)
     else:
         shared = (message.kind != "rerun", message.libraries, cache)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import NO_ISOLATION, Isolation, Precautions, Wish
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.stage import Stage, find_areas, named_directories
+from pytest_causechain.process.copied_stage import CopiedStage
+from pytest_causechain.process.stage import Stage, find_areas, is_within, named_directories
 
 
 def isolate(precautions: Precautions, commands: Sequence[Command], directory: str) -> tuple[Stage | None, Isolation]:
@@ -16,14 +17,19 @@ def isolate(precautions: Precautions, commands: Sequence[Command], directory: st
     if precautions.isolation == "off":
         return None, NO_ISOLATION
     areas = find_areas(name for command in commands for name in named_directories(command))
-    if (obstacle := try_stage(areas, directory)) is None:
+    apart = [command.cwd for command in commands if not is_within(os.path.realpath(command.cwd), areas)]
+    obstacle = f"other file systems are mounted below {apart[0]}" if apart else try_stage(areas, directory)
+    if obstacle is None:
         return Stage(areas, directory), Isolation("view", "read-only", "none", "single")
     if precautions.isolation == "require":
         raise Refusal(
             f"experiments cannot be isolated here ({obstacle}): allow user namespaces, or set cause_chain_isolation "
             "to auto."
         )
-    return None, NO_ISOLATION
+    try:
+        return CopiedStage(commands, directory), Isolation("copy", signals="single")
+    except OSError:
+        return None, NO_ISOLATION
 
 
 def isolate_tests(wish: Wish, directories: Sequence[str], directory: str) -> None:

@@ -162,7 +162,7 @@ class Stage:
     def find_original(self, path: str) -> str:
         """Where to look for what is really there."""
         for number, area in enumerate(self._areas):
-            if path == area or path.startswith(os.path.join(area, "")):
+            if is_within(path, (area,)):
                 return os.path.join(self._lower(number), os.path.relpath(path, area))
         return path
 
@@ -189,11 +189,18 @@ class Stage:
             self._cover(number)
 
 
+def is_within(path: str, directories: Iterable[str]) -> bool:
+    return any(path == directory or path.startswith(os.path.join(directory, "")) for directory in directories)
+
+
 def find_areas(directories: Iterable[str]) -> list[str]:
-    """The outermost of these and of all that anybody may want to write to."""
+    """The outermost of these and of all that anybody may want to write to. None with a mount below: in a namespace of
+    an ordinary user that cannot be looked behind."""
     wanted = {os.path.realpath(directory) for directory in (*directories, *SCRATCH_DIRECTORIES)}
     return keep_outermost(
-        directory for directory in wanted if directory not in SYSTEM_DIRECTORIES and os.path.isdir(directory)
+        directory
+        for directory in wanted
+        if directory not in SYSTEM_DIRECTORIES and os.path.isdir(directory) and not find_mounts(directory)
     )
 
 
@@ -215,7 +222,7 @@ def find_mounts(area: str) -> list[str]:
 def keep_outermost(directories: Iterable[str]) -> list[str]:
     found: list[str] = []
     for directory in sorted(directories):
-        if not any(directory.startswith(os.path.join(outer, "")) for outer in found):
+        if not is_within(directory, found):
             found.append(directory)
     return found
 
