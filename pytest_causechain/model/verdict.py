@@ -33,7 +33,7 @@ class Comparison:
 class Verdict:
     """`outcome` is "diverged" when the replayed test started other programs than before. `where` is the
     file:line in the test's file at which `exception` (the type's name) was raised. `fails_when` is what the
-    marker's function of that name said, where there is one."""
+    marker's function of that name said, where there is one, `judged` what the project's pytest_causechain_judge did."""
 
     outcome: Literal["passed", "failed", "skipped", "diverged"]
     exception: str | None = None
@@ -41,6 +41,7 @@ class Verdict:
     where: str | None = None
     comparison: Comparison | None = None
     fails_when: bool | None = None
+    judged: Outcome | None = None
 
 
 class Oracle(Protocol):
@@ -50,3 +51,20 @@ class Oracle(Protocol):
     def rule(self) -> Rule: ...
 
     def judge(self, observation: Observation) -> Outcome: ...
+
+
+class Witness(Protocol):
+    """Says for tests what they make of a run that their program never made."""
+
+    # For each answer; may be changed between questions.
+    timeout_seconds: float
+
+    def base(self, test: str) -> Verdict:
+        """What the test says with its real program."""
+        ...
+
+    def verdict(self, test: str, observation: Observation) -> Verdict:
+        """What the test says when its last start of the program shows `observation`."""
+        ...
+
+    def close(self) -> None: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_causechain.model.command import Program
@@ -53,8 +53,10 @@ class Replay(Closing):
         program: Program,
         timeout_seconds: float,
         inifile: Path | None = None,
+        check: Callable[[], None] = lambda: None,
         isolation: Wish = "auto",
     ) -> None:
+        """`check` is that of a Companion."""
         self._rootdir, self._isolation = str(rootdir), isolation
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
@@ -63,6 +65,7 @@ class Replay(Closing):
         self._tests = tuple(tests)
         self._program = program
         self._invocation_dir = invocation_dir
+        self._check = check
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
@@ -123,7 +126,7 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir)
+                process = _SessionProcess(self._invocation_dir, self._check)
             basetemp = str(Path(process.directory, "basetemp").resolve())
             place = (basetemp, self._rootdir, self._isolation)
             process.exchange(Task(self._arguments, self._tests, self._program, *place), self.timeout_seconds)
@@ -144,9 +147,9 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """The companion that a session runs in."""
 
-    def __init__(self, invocation_dir: Path) -> None:
+    def __init__(self, invocation_dir: Path, check: Callable[[], None]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment)
+        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment, check)
         self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
