@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,7 +37,7 @@ BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
 # Repairs of one line that are tried on passing runs, too.
-MOST_WEIGHED = 3
+MOST_WEIGHED = 4
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 # Passing runs: whose coverage, whose values, and who is given repairs, too.
 MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 16
@@ -76,12 +76,12 @@ class Attempt:
         return self.repair.file, self.repair.line
 
     @property
-    def sort(self) -> tuple[object, ...]:
-        """Attempts of one sort differ in the visit or the value only."""
+    def place(self) -> tuple[str, int]:
+        """What attempts have in common that differ in the visit or the value only."""
         alteration = self.alteration
         if isinstance(alteration, Patch):
-            return "patch", alteration.address, self.repair.was, self.repair.with_
-        return alteration.spot.kind, alteration.spot.register, alteration.data
+            return "code", alteration.address
+        return alteration.spot.kind + alteration.spot.register, alteration.spot.stops[-1].address
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,17 +331,16 @@ class RepairSearch:
             self._findings.found[number] = replace(self._findings.found[number], harmed=count)
 
     def _choose_weighed(self) -> dict[int, Line]:
-        """For each line some of its repairs, by number, as different as can be."""
-        by_line: dict[Line, dict[tuple[object, ...], int]] = {}
+        """For each line some of its repairs, by number: of each place one, then one more."""
+        by_line: dict[Line, dict[tuple[str, int], list[int]]] = {}
         for number, found in enumerate(self._findings.found):
             if found.is_full:
-                by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.sort, number)
+                by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.place, []).append(number)
         chosen = {}
-        for line, sorts in by_line.items():
-            numbers = list(sorts.values())
-            step = max(1.0, (len(numbers) - 1) / (MOST_WEIGHED - 1))
-            for place in range(min(len(numbers), MOST_WEIGHED)):
-                chosen[numbers[round(place * step)]] = line
+        for line, places in by_line.items():
+            rows = ([numbers[n - 1] for n in spread(len(numbers), MOST_WEIGHED)] for numbers in places.values())
+            turns = (number for turn in zip_longest(*rows) for number in turn if number is not None)
+            chosen.update(dict.fromkeys(islice(turns, MOST_WEIGHED), line))
         return chosen
 
     def _diverse_passing(self) -> list[Side]:
