@@ -250,7 +250,7 @@ class RepairSearch:
         row = types[sighting.type] if sighting.type is not None else None
         seen = tuple(self._seen.get((effect.address, effect.register), ()))
         was = show(sighting.was, classify(sighting.was, row, effect.is_float), row)
-        for guess in guess_values(sighting, row, effect.is_float, seen):
+        for guess in guess_values(sighting, row, effect.is_float, seen, self._judge.expected_numbers):
             intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
             repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)
