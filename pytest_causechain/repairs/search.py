@@ -38,6 +38,8 @@ BATCH = 48
 MOST_COMPARED = 60
 # Repairs of one line that are tried on passing runs, too.
 MOST_WEIGHED = 4
+# A value is compared with its neighbours up to here.
+MOST_SHIFTED = 2
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 # Passing runs: whose coverage, whose values, and who is given repairs, too.
 MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 16
@@ -317,7 +319,7 @@ class RepairSearch:
         change as the failing one. Those as different as can be come first, and a repair that does more harm than
         another one of its line is left alone."""
         chosen = self._choose_weighed()
-        alterations = {number: self._settle(self._findings.found[number].attempt.alteration) for number in chosen}
+        alterations = {number: self._settle(self._findings.found[number].attempt) for number in chosen}
         harmed = dict.fromkeys(chosen, 0)
         for side in self._diverse_passing():
             lines = self._covered[side]
@@ -358,15 +360,16 @@ class RepairSearch:
         self._findings.experiments += len(alterations)
         return self._lab.interventions(side, alterations, self._limits)
 
-    def _settle(self, alteration: Intervention | Patch) -> Intervention | Patch:
+    def _settle(self, attempt: Attempt) -> Intervention | Patch:
         """For other runs: at the first visit, since there may be no other one. A branch that goes the other way in the
-        failing run may go that way in them anyhow."""
+        failing run may go that way in them anyhow; what was one too many there is one too many in them."""
+        alteration = attempt.alteration
         if isinstance(alteration, Patch):
             return alteration
         first, *rest = alteration.spot.stops
         elsewhere = replace(alteration, spot=replace(alteration.spot, stops=(replace(first, visit=1), *rest)))
         if alteration.spot.kind != "branch":
-            return elsewhere
+            return replace(elsewhere, shift=find_shift(attempt.was, alteration.data))
         (observed,) = self._lab.interventions("failing", [replace(alteration, data=AHEAD)], self._limits)
         return replace(elsewhere, data=AHEAD if self._judge(observed) == "repaired" else ASIDE)
 
@@ -394,6 +397,12 @@ class RepairSearch:
             return False
         spot = replace(later.alteration.spot, stops=stops)
         return self._lab.follow("failing", earlier.alteration, spot) == later.alteration.data
+
+
+def find_shift(was: bytes, then: bytes) -> int:
+    """By how much a number is another one, where it is little; 0 where the value itself counts, as of truth values."""
+    one, other = (int.from_bytes(data, "little", signed=True) for data in (was, then))
+    return other - one if abs(other - one) <= MOST_SHIFTED and not {one, other} <= {0, 1} else 0
 
 
 def near_and_far(items: Sequence[T], most: int) -> list[T]:
