@@ -17,6 +17,9 @@ RUN := $(VENV)/bin/python -m
 DEMO ?= sample jukebox tidy
 PIP_INSTALL := $(RUN) pip install --quiet --disable-pip-version-check
 
+# Else each of the hundreds of sessions that tests start would compile the plugin anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .ONESHELL:
@@ -27,8 +30,9 @@ SHELL := /bin/sh
 demo: setup
 	$(RUN) pytest --cause-chain $(DEMO:%=fixtures_c/%) || [ $$? -eq 1 ]
 
+# Each worker begins with a half of its own, since the tests of a module share what they have built.
 test: setup
-	$(RUN) pytest -n 2
+	$(RUN) pytest -n 2 --dist worksteal
 
 check: setup
 	$(RUN) ruff check .

@@ -28,6 +28,8 @@ class Observation:
 
     `code` is the exit status or the signal number; a run stopped by a limit of ours has the ending "timeout".
     `backtrace` tells where it was then, innermost frame first, for "signal" and "timeout".
+    `files` are those that the run wrote below its working directory and the directories named to it, by absolute path
+    as the original run named them, sorted, with their content up to a bound (None: removed).
     """
 
     ending: Literal["exit", "signal", "timeout"]
@@ -35,6 +37,7 @@ class Observation:
     stdout: bytes = b""
     stderr: bytes = b""
     backtrace: tuple[Frame, ...] = ()
+    files: tuple[tuple[str, bytes | None], ...] = ()
 
     @property
     def returncode(self) -> int:

@@ -33,7 +33,7 @@ class Comparison:
 class Verdict:
     """`outcome` is "diverged" when the replayed test started other programs than before. `where` is the
     file:line in the test's file at which `exception` (the type's name) was raised. `fails_when` is what the
-    marker's function of that name said, where there is one."""
+    marker's function of that name said, where there is one, `judged` what the project's pytest_causechain_judge did."""
 
     outcome: Literal["passed", "failed", "skipped", "diverged"]
     exception: str | None = None
@@ -41,6 +41,7 @@ class Verdict:
     where: str | None = None
     comparison: Comparison | None = None
     fails_when: bool | None = None
+    judged: Outcome | None = None
 
 
 class Oracle(Protocol):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
@@ -19,7 +19,10 @@ MAX_COMPARED = 64
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A run of a passing test, how far it is from the failing one, and the phrase that tells a reader why it."""
+    """A run of a passing test, how far it is from the failing one, and the phrase that tells a reader why it.
+
+    `distance` weighs the edits between the commands; where the runs were traced it is the share of calls, 0 to 1, that
+    only one of the two makes."""
 
     recording: Recording
     run: Run
@@ -79,6 +82,23 @@ def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighb
     if chosen is None:
         raise Refusal(_explain_unusable(passing[0], run))
     return _measure_neighbour("asked for", run, chosen)
+
+
+def take_selected(select: Callable[..., object], candidates: list[Neighbour]) -> list[Neighbour]:
+    """The one that the project's hook selects, else all of them; Refusal when it selects something else."""
+    try:
+        selected = select(candidates=tuple(candidates))
+    except Exception as error:
+        raise Refusal(f"pytest_causechain_select_neighbour raised {error!r}: mend it in your conftest.py.") from error
+    if selected is None:
+        return candidates
+    chosen = [replace(near, why=f"selected, {near.why}") for near in candidates if near.recording.test == selected]
+    if not chosen:
+        raise Refusal(
+            f"pytest_causechain_select_neighbour returned {selected!r}: return the node id of one of the candidates "
+            "or None."
+        )
+    return chosen
 
 
 def explain_absence(failing: Recording, run: Run, candidates: Iterable[Recording]) -> str:

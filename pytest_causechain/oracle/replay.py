@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_causechain.model.command import Program
@@ -52,7 +52,9 @@ class Replay(Closing):
         program: Program,
         timeout_seconds: float,
         inifile: Path | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` is that of a Companion."""
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
         files = dict.fromkeys(f"{rootdir}/{test.partition('::')[0]}" for test in tests)
@@ -60,6 +62,7 @@ class Replay(Closing):
         self._tests = tuple(tests)
         self._program = program
         self._invocation_dir = invocation_dir
+        self._check = check
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
@@ -120,7 +123,7 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir)
+                process = _SessionProcess(self._invocation_dir, self._check)
             basetemp = str(Path(process.directory, "basetemp").resolve())
             process.exchange(Task(self._arguments, self._tests, self._program, basetemp), self.timeout_seconds)
         except BaseException as error:
@@ -140,10 +143,10 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """The companion that a session runs in."""
 
-    def __init__(self, invocation_dir: Path) -> None:
+    def __init__(self, invocation_dir: Path, check: Callable[[], None]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment)
-        self.directory = Path(self._companion.directory.name)
+        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment, check)
+        self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
 

@@ -22,6 +22,7 @@ from pytest_causechain.oracle.answers import (
     is_same_failure,
     shape,
     take_side,
+    take_users_word,
 )
 from pytest_causechain.oracle.endings import CrashOracle, ExitOracle, HangOracle
 from pytest_causechain.oracle.facts import derive_symptoms
@@ -64,14 +65,14 @@ class _Memory:
 
 def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:
     try:
-        verdict = ask(failing)
+        users = take_users_word(ask, failing)
     except Unreplayable:
         if failing.ending == "exit":
             raise
     else:
-        if verdict.fails_when is not None:
-            yield UserOracle(ask)
-            raise Refusal(_blame_function(ask(passing), verdict))
+        if users is not None:
+            yield users
+            raise Refusal(_blame_user(users, passing, failing))
     if failing.ending == "signal":
         yield CrashOracle(failing)
     if failing.ending == "timeout":
@@ -79,10 +80,16 @@ def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> It
     yield from _propose_by_replay(passing, failing, ask)
 
 
-def _blame_function(passing: Verdict, failing: Verdict) -> str:
-    run = "passing" if failing.fails_when and passing.fails_when else "failing"
-    said = "true" if run == "passing" else "false"
-    return f"fails_when of the marker cause_chain is {said} for the {run} run: make it true for failing runs only."
+def _blame_user(users: Oracle, passing: Observation, failing: Observation) -> str:
+    is_failing = users.judge(failing) is not Outcome.FAIL
+    run, said = ("failing", users.judge(failing)) if is_failing else ("passing", users.judge(passing))
+    if isinstance(users, UserOracle):
+        answer = "true" if said is Outcome.FAIL else "false"
+        return (
+            f"fails_when of the marker cause_chain is {answer} for the {run} run: make it true for failing runs only."
+        )
+    wanted = "fail" if is_failing else "pass"
+    return f'pytest_causechain_judge says "{said.value}" of the {run} run: make it say "{wanted}" there.'
 
 
 def _propose_by_replay(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:

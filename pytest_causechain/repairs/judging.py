@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile, zip_longest
 from typing import Literal
 
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
 
@@ -43,7 +43,7 @@ class Judge:
         return self._known[shown]
 
     def _judge(self, verdict: Verdict) -> Judgement:
-        if verdict.outcome == "passed" and not verdict.fails_when:
+        if verdict.outcome == "passed" and not verdict.fails_when and verdict.judged in (None, Outcome.PASS):
             return "repaired"
         if is_nearer(verdict, self._failure):
             return "nearer"

@@ -14,13 +14,15 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
-from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.starting_lab import TEMPLATES_KEPT
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import AHEAD, ASIDE, Intervention, Kind, Patch, SeenValues, Sighting
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
@@ -122,16 +124,19 @@ def find_repairs(
     findings: Findings | None = None,
     libraries: tuple[str, ...] = (),
     cache: Path | None = None,
+    precautions: Precautions = USUAL,
+    share: Share | None = None,
 ) -> Findings:
     """`passing`, the nearest first, and `also_failing` are other runs of the program. What is found is entered into
-    `findings` at once, for whoever is interrupted. `libraries` and `cache` are as for a lab. A Refusal where nothing
-    can be learned at all; the end of the time is none."""
+    `findings` at once, for whoever is interrupted. `libraries`, `cache`, `precautions` and `share` are as for a lab. A
+    Refusal where nothing can be learned at all; the end of the time is none."""
     findings = Findings() if findings is None else findings
     begin = time.monotonic()
     passing = near_and_far(passing, MOST_COVERED)
     others = [*passing, *also_failing]
     try:
-        with RemoteLab(failing, failing, deadline, None, libraries, cache, others) as lab:
+        known = (libraries, cache, others, None, precautions, share)
+        with RemoteLab(failing, failing, deadline, None, *known) as lab:
             search = RepairSearch(lab, len(passing), len(also_failing), ask, findings, progress)
             search.run()
     except BudgetUsedUp:

@@ -6,7 +6,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.neighbours import ranking
-from pytest_causechain.neighbours.ranking import explain_absence, find_named, guilty_run, rank_neighbours
+from pytest_causechain.neighbours.ranking import explain_absence, find_named, guilty_run, rank_neighbours, take_selected
 
 SAMPLE = Program("/build/sample", "b1")
 REBUILT = Program("/build/sample", "b2")
@@ -234,3 +234,28 @@ class TestAbsence:
     def test_sentence(self, candidates, sentence):
         assert not rank(*candidates)
         assert explain_absence(FAILING, FAILING.runs[0], [FAILING, *candidates]) == sentence
+
+
+class TestSelected:
+    CANDIDATES = tuple(rank(passed("t.py::test_a", run("1")), passed("t.py::test_b", run("1 2 3"))))
+
+    def select(self, answer):
+        return take_selected(answer, list(self.CANDIDATES))
+
+    def test_one(self):
+        (chosen,) = self.select(lambda candidates: candidates[1].recording.test)
+        assert (chosen.recording, chosen.why) == (
+            self.CANDIDATES[1].recording,
+            f"selected, {self.CANDIDATES[1].why}",
+        )
+
+    def test_none(self):
+        assert self.select(lambda candidates: None) == list(self.CANDIDATES)
+
+    def test_something_else(self):
+        with pytest.raises(Refusal, match=r"select_neighbour returned 'test_a': return the node id of one of"):
+            self.select(lambda candidates: "test_a")
+
+    def test_exception(self):
+        with pytest.raises(Refusal, match=r"select_neighbour raised KeyError\('x'\): mend it"):
+            self.select(lambda candidates: {}["x"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
 from pytest_causechain.repairs.judging import Judge, find_expected_numbers, is_nearer
@@ -31,6 +31,7 @@ VERDICTS = {
     b"skips": Verdict("skipped"),
     b"strays": Verdict("diverged"),
     b"marked": Verdict("passed", fails_when=True),
+    b"judged": Verdict("passed", judged=Outcome.UNRESOLVED),
 }
 
 
@@ -59,6 +60,7 @@ class Test:
         (b"skips", "no"),
         (b"strays", "no"),
         (b"marked", "no"),
+        (b"judged", "no"),
     ],
 )
 def test_judgement(stdout, judgement):
