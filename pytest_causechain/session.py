@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
     from pytest_causechain.oracle.replay import Replay
+    from pytest_causechain.recall import Recall
+
+R = TypeVar("R", bound="Replay")
+# Of the time for a failing test, for all of them together: for running passing tests of earlier sessions again.
+RECALL_SHARE = 0.2
 
 
 @dataclass(slots=True)
@@ -45,8 +50,8 @@ class SessionDiagnosis:
         self._config, self._settings = config, settings
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
-        # Tests of earlier sessions only: whether they still pass has not been seen.
-        self._recalled: set[str] = set()
+        # In which tests of earlier sessions were run again.
+        self._recall: Recall | None = None
         self._cases: dict[str, Case] = {}
         self._publisher = Publisher(config, settings)
         self._notes = self._publisher.notes
@@ -94,8 +99,8 @@ class SessionDiagnosis:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
             self._publisher.write_results()
-            self._recall()
             native = [f for f in self._failures.values() if f.recording is not None and not skipped(f)]
+            self._recall_passing(native[: self._settings.most_tests])
             for failure in native[: self._settings.most_tests]:
                 self._diagnose(failure)
             left = len(native) - self._settings.most_tests
@@ -107,11 +112,13 @@ class SessionDiagnosis:
         except Exception as error:
             self._notes.append(f"gave up after an internal error, please report it: {error!r}")
         finally:
+            if self._recall is not None:
+                self._recall.close()
             self._progress(None)
         self._publisher.finish()
 
-    def _recall(self) -> None:
-        """Passing tests of earlier sessions are candidates too, those of this one first."""
+    def _recall_passing(self, failures: Sequence[Failure]) -> None:
+        """Passing tests of earlier sessions are candidates, too, where there are few: they are run again."""
         directory = self._cache_directory()
         if directory is None or not self._recordings:
             return
@@ -119,12 +126,23 @@ class SessionDiagnosis:
 
         store = RecordingStore(directory)
         store.save(list(self._recordings.values()))
-        builds = {run.command.program.build_id for f in self._failures.values() for run in runs_of(f)}
-        for build in sorted(builds):
-            for recording in store.load(build):
-                if recording.test not in self._recordings:
-                    self._recordings[recording.test] = recording
-                    self._recalled.add(recording.test)
+        paths = {run.command.program.path for failure in failures for run in runs_of(failure)}
+        recalled = [recording for recording in store.recall(paths) if recording.test not in self._recordings]
+        if not recalled:
+            return
+        from pytest_causechain.neighbours.ranking import choose_recalled
+        from pytest_causechain.recall import Recall
+
+        known, tests = list(self._recordings.values()), dict[str, None]()
+        for failure in failures:
+            if failure.recording is not None and failure.recording.runs:
+                named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
+                chosen = choose_recalled(failure.recording, failure.recording.runs[-1], known, recalled, named)
+                tests.update(dict.fromkeys(chosen))
+        if tests:
+            self._recall = self._open_session(Recall, list(tests), recalled[0].runs[0].command.program)
+            for recording in self._recall.rerun(tests, RECALL_SHARE * self._settings.timeout_seconds):
+                self._recordings[recording.test] = recording
 
     def _cache_directory(self) -> Path | None:
         cache = getattr(self._config, "cache", None)
@@ -169,9 +187,7 @@ class SessionDiagnosis:
             recording, run = self._choose_run(failure)
             neighbours, absence = self._choose_neighbours(failure, recording, run)
             settings = replace(self._settings, cache=self._cache_directory())
-            self._cases[test] = Case(
-                recording, run, neighbours, absence, self._recalled, settings, self._replay, self._progress
-            )
+            self._cases[test] = Case(recording, run, neighbours, absence, settings, self._replay, self._progress)
         return self._cases[test]
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
@@ -206,13 +222,18 @@ class SessionDiagnosis:
     def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
         from pytest_causechain.oracle.replay import Replay
 
-        return Replay(
+        replay = self._open_session(Replay, tests, program)
+        replay.timeout_seconds = timeout_seconds
+        return replay
+
+    def _open_session(self, kind: type[R], tests: Sequence[str], program: Program) -> R:
+        return kind(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
             arguments=own_arguments(self._config),
             tests=tests,
             program=program,
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
         )
 

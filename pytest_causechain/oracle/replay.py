@@ -15,7 +15,7 @@ from pytest_causechain.model.command import Program
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
+from pytest_causechain.oracle.messages import Answer, Question, Task
 from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
@@ -42,6 +42,9 @@ class Replay(Closing):
     `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
     the configuration file in use there, which pytest may not find again from the tests alone.
     """
+
+    # Of the session's process.
+    MODULE = "pytest_causechain.oracle.session"
 
     def __init__(
         self,
@@ -120,7 +123,7 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir)
+                process = _SessionProcess(self._invocation_dir, self.MODULE)
             basetemp = str(Path(process.directory, "basetemp").resolve())
             process.exchange(Task(self._arguments, self._tests, self._program, basetemp), self.timeout_seconds)
         except BaseException as error:
@@ -140,17 +143,17 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """The companion that a session runs in."""
 
-    def __init__(self, invocation_dir: Path) -> None:
+    def __init__(self, invocation_dir: Path, module: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment)
+        self._companion = Companion(module, invocation_dir, environment)
         self.directory = Path(self._companion.directory.name)
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
 
-    def exchange(self, message: Task | Question, timeout_seconds: float) -> Ready | Answer:
+    def exchange(self, message: object, timeout_seconds: float) -> object:
         """Sends a message and waits for the answer to it."""
         try:
-            answer: Ready | Answer = self._companion.exchange(message, timeout_seconds)
+            answer: object = self._companion.exchange(message, timeout_seconds)
         except CompanionLost as lost:
             if lost.is_late:
                 why = f"it does not end within {timeout_seconds:g} s: raise --cause-chain-timeout."
