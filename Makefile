@@ -2,6 +2,7 @@
 # make test    all tests
 # make check   linter, formatter, type checker
 # make bench   benchmarks
+# make evaluate      how good the suspects are for the programs in fixtures_c; tables in build/evaluation
 # make screenshots   the pages in chromium, looked over and pictured in build/screenshots
 # make replays       every gdb script of every program in fixtures_c
 # make clean   remove all that the others leave behind, except the virtual environment
@@ -23,7 +24,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .ONESHELL:
 .DEFAULT_GOAL := test
-.PHONY: demo test check bench screenshots replays clean setup tools
+.PHONY: demo test check bench evaluate screenshots replays clean setup tools
 
 # Failing tests (status 1) are what the demo is about; any other status is an error of pytest itself.
 demo: setup
@@ -40,6 +41,11 @@ check: setup
 
 bench: setup
 	$(RUN) pytest tests/benchmarks -s
+
+evaluate: setup
+	rm -rf build/evaluation
+	$(VENV)/bin/python fixtures_c/manifest.py build/evaluation/fixtures
+	$(RUN) pytest_causechain.evaluation build/evaluation/fixtures/manifest.json --output build/evaluation
 
 screenshots: BROWSER := chromium
 screenshots: setup

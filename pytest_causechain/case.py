@@ -17,12 +17,11 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
-from pytest_causechain.model.verdict import Oracle, Verdict
+from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import rank_by_traces
 from pytest_causechain.oracle.answers import take_users_word
 from pytest_causechain.oracle.exact import ExactOracle
-from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.symptom import learn_symptom
 from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.process.closing import Closing
@@ -42,7 +41,7 @@ VOTERS = 2
 # In chain.json; many repairs of one line are much the same.
 REPAIRS_TOLD = 50
 
-OpenReplay = Callable[[Sequence[str], Program, float], Replay]
+OpenReplay = Callable[[Sequence[str], Program, float], Witness]
 Progress = Callable[[str], None]
 
 
@@ -60,12 +59,14 @@ class Case(Closing):
     also_failing: list[Case] = field(default_factory=list)
     # Already spent on its repairs, for the sake of another failing test.
     seconds: float = 0.0
+    # All lines that something speaks against, once the chain is found: it tells only the first ones.
+    ranking: Ranking | None = None
     _findings: Findings | None = None
     # Passing tests whose runs are of no use, with the reason; and how many of the others' runs were traced.
     _refused: dict[str, Rival] = field(default_factory=dict)
     _traced: int = 0
     # Sessions in which the tests are asked, by the program they start: kept, since each takes a second to begin.
-    _replays: dict[Program, Replay] = field(default_factory=dict)
+    _replays: dict[Program, Witness] = field(default_factory=dict)
 
     @property
     def test(self) -> str:
@@ -92,7 +93,7 @@ class Case(Closing):
         while self._replays:
             self._replays.popitem()[1].close()
 
-    def _replay(self, program: Program) -> Replay:
+    def _replay(self, program: Program) -> Witness:
         """How long it may take to answer, each question says."""
         if program not in self._replays:
             tests = [self.test, *(near.recording.test for near in self._peers)]
@@ -110,7 +111,7 @@ class Case(Closing):
         deadline += time.monotonic() - now
         now = time.monotonic()
         end = now + (TWIN_SHARE if self._peers else 1.0) * (deadline - now)
-        twins = (partial(self._diagnose_twin, found.attempt, end) for found in self._ranking().twins()[:TWINS_TRIED])
+        twins = (partial(self._diagnose_twin, found.attempt, end) for found in self._rank().twins()[:TWINS_TRIED])
         chains += keep_best(twins, end, lambda chain: chain.status != "none")[:1]
         peers = (partial(self._diagnose_neighbour, near, deadline) for near in self._peers)
         tried = keep_best(peers, deadline, lambda chain: bool(chain.transitions))
@@ -130,7 +131,7 @@ class Case(Closing):
         self.progress("comparing the passing runs with it")
         now = time.monotonic()
         end = now + TRACES_SHARE * (deadline - now)
-        known = (self.settings.libraries, self.settings.cache)
+        known = (self.settings.libraries, self.settings.cache, self.settings.precautions)
         ranked = rank_by_traces(self.command, self.neighbours, end, *known)
         self._traced = ranked.traced
         self._refused = {
@@ -176,9 +177,10 @@ class Case(Closing):
             self.seconds = time.monotonic() - begin
         return self._findings
 
-    def _ranking(self, chain: Chain | None = None) -> Ranking:
+    def _rank(self, chains: Sequence[Chain] = ()) -> Ranking:
         own = self._findings or Findings()
         others = [other._findings for other in self.also_failing if other._findings is not None]
+        chain = next((chain for chain in chains if is_neighbours(chain)), None)
         return Ranking([own, *others], chain.suspects if chain is not None else ())
 
     # Chains
@@ -203,13 +205,13 @@ class Case(Closing):
 
     def _join(self, chains: Sequence[Chain], seconds: float, reason: str | None = None) -> Chain:
         """The twin's chain first where there is one, with all repairs and suspects."""
+        ranking = self.ranking = self._rank(chains)
         told = [chain for chain in chains if chain.status != "none"]
         findings = self._findings or Findings()
         nothing = Chain(self.test, "none", reason or self.absence or str(BudgetUsedUp()), self.command.program)
         if not told and not any(found.is_full for found in findings.found):
             return chains[-1] if chains else nothing
         first = next(iter([*told, *chains, nothing]))
-        ranking = self._ranking(next((chain for chain in chains if is_neighbours(chain)), None))
         return replace(
             first,
             status="partial" if reason or not told else first.status,
@@ -266,7 +268,7 @@ def learn_exact(ask: Callable[[Observation], Verdict], twin: Observation, failin
 class Hearing:
     """Asks tests about runs, within the budget."""
 
-    replay: Replay
+    replay: Witness
     deadline: float
 
     def ask(self, test: str, observation: Observation) -> Verdict:

@@ -114,6 +114,7 @@ class _Diagnosis:
         self.inquiry: Inquiry | None = None
         self.search: TransitionSearch[Moment, Isolated] | None = None
         self.unshown: set[Moment] = set()
+        self.left_out: set[Moment] = set()
         self.writers: dict[Moment, Place] = {}
 
     def run(self) -> None:
@@ -231,19 +232,27 @@ class _Diagnosis:
         search.run()
 
     def verify_links(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
-        """Each link of the chain as it will be told must lead to the next."""
+        """Each link of the chain as it will be told must lead to the next. One to which none leads, and without which
+        the chain goes on, is another cause of the same failure: it is left out."""
         links = told_links(search)
         self.unshown = {later[0] for _, later in pairwise(links)}
-        for earlier, later in pairwise(links):
+        place = 1
+        while place < len(links):
+            earlier, later, after = links[place - 1], links[place], links[place + 1 : place + 2]
             if inquiry.leads_to(earlier, later):
                 self.unshown.discard(later[0])
+            elif after and inquiry.leads_to(earlier, after[0]):
+                self.left_out.add(later[0])
+                links = told_links(search, self.left_out)
+                continue
+            place += 1
 
     def find_writers(self, lab: RemoteLab, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
         """What the failing run did to the variables of each link since the one before."""
         if lab.name == "gdb":
             return
-        pairs = [(earlier, later) for (earlier, _), (later, _) in pairwise(told_links(search))]
-        for earlier, later in [*pairs, *((t.before, t.after) for t in told_transitions(search))]:
+        pairs = [(earlier, later) for (earlier, _), (later, _) in pairwise(told_links(search, self.left_out))]
+        for earlier, later in [*pairs, *((t.before, t.after) for t in told_transitions(search, self.left_out))]:
             writing = inquiry.written(earlier, (later, search.known[later]))
             if later not in self.writers and writing is not None:
                 self.progress(f"looking for what wrote at {later.position.function}()")
@@ -282,7 +291,7 @@ class _Diagnosis:
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
         explanation = Explanation(
-            self.lab.program, self.timeline, self.search, self.unshown, self.inquiry, self.writers
+            self.lab.program, self.timeline, self.search, self.unshown, self.left_out, self.inquiry, self.writers
         )
         links = explanation.links()
         if not links:

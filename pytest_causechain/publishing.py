@@ -80,7 +80,9 @@ class Publisher:
 
     def publish(self, report: pytest.TestReport, chain: Chain) -> None:
         from pytest_causechain.report.artefacts import write_artefacts
+        from pytest_causechain.report.secrets import conceal_secrets
 
+        chain = conceal_secrets(chain, os.environ)
         self._chains.append(chain)
         artefacts: Path | None = None
         try:
@@ -195,7 +197,7 @@ class Publisher:
         try:
             action()
         except Exception as error:
-            self.notes.append(f"{what} has no chain in it: {error!r}")
+            self.notes.append(f"{what} has no chain in it: {error!a}")
 
 
 def promise_attachment(config: pytest.Config, test: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run, unpack
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.process.termination import termination_interrupts
 from pytest_causechain.publishing import Publisher
 from pytest_causechain.settings import Settings
 
@@ -96,6 +97,10 @@ class SessionDiagnosis:
         self._publisher.summarise(terminalreporter)
 
     def _diagnose_all(self) -> None:
+        with termination_interrupts():
+            self._diagnose_each()
+
+    def _diagnose_each(self) -> None:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
             self._publisher.write_results()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from pytest_causechain.model.isolation import USUAL, Precautions, Wish
+from pytest_causechain.model.isolation import USUAL, Bounds, Precautions, Wish
 
 if TYPE_CHECKING:
     import pytest
@@ -39,6 +41,7 @@ class _Option:
 
 
 DEFAULTS = Settings()
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 OPTIONS = (
     _Option(
         "timeout",
@@ -73,6 +76,13 @@ def add_options(parser: pytest.Parser) -> None:
         "keep experiments away from the user's files, the network and other processes: auto (as far as the system "
         "allows), require (or not at all), off",
         default=USUAL.isolation,
+    )
+    parser.addini(
+        "cause_chain_limits",
+        "what one experiment may use, such as memory=500M output=1M stack=16M processes=10 seconds=5 cpu=2 (default: a "
+        "multiple of what the original runs use)",
+        type="args",
+        default=[],
     )
     parser.addini(
         "cause_chain_libraries",
@@ -114,7 +124,23 @@ def _read_precautions(config: pytest.Config) -> Precautions:
     isolation = config.getini("cause_chain_isolation")
     if isolation not in get_args(Wish):
         raise pytest.UsageError(f"cause_chain_isolation must be auto, require or off, not {isolation!r}.")
-    return Precautions(isolation)
+    try:
+        return Precautions(isolation, read_bounds(config.getini("cause_chain_limits")))
+    except ValueError as error:
+        raise pytest.UsageError(f"cause_chain_limits: {error}.") from None
+
+
+def read_bounds(words: Sequence[str]) -> Bounds:
+    """From words such as memory=500M; a ValueError says what is wrong with one."""
+    kinds = {field.name: float if "float" in str(field.type) else int for field in fields(Bounds)}
+    found: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        number = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", value.strip(), re.IGNORECASE)
+        if name not in kinds or number is None or float(number[1]) == 0:
+            raise ValueError(f"{word!r} is none of {', '.join(f'{name}=NUMBER' for name in kinds)}")
+        found[name] = kinds[name](float(number[1]) * UNITS[number[2].upper()])
+    return Bounds(**found)
 
 
 def _read_libraries(config: pytest.Config) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,12 @@ import pytest
 
 FIXTURES = Path(__file__).parents[1] / "fixtures_c"
 DEFECTS: dict[str, dict[str, Any]] = json.loads((FIXTURES / "defects.json").read_text())
+repair = runpy.run_path(str(FIXTURES / "manifest.py"))["repair"]
 
 
 def copy_fixtures(directory: Path) -> None:
     ignored = shutil.ignore_patterns("build", "__pycache__")
     shutil.copytree(FIXTURES, directory, ignore=ignored, dirs_exist_ok=True)
-
-
-def repair(directory: Path, defect: dict[str, Any]) -> None:
-    source = directory / defect["file"]
-    lines = source.read_text().splitlines()
-    first = defect["line"] - 1
-    lines[first : first + len(defect["was"])] = defect["repaired"]
-    source.write_text("\n".join(lines) + "\n")
 
 
 def set_compilers(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_causechain.debugger.gdb import GdbFailure
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
+from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
@@ -89,7 +90,7 @@ def serve(connection: Connection[Any, Any]) -> int:
             except Refusal as refusal:
                 answer = Answer(refusal=str(refusal))
             except CannotStart as error:
-                answer = Answer(refusal=f"{error}: build it before the tests run, and leave it alone while they do.")
+                answer = Answer(refusal=f"{error}: {LEAVE_ALONE}")
             except (GdbFailure, OSError) as error:
                 answer = Answer(trouble=f"{type(error).__name__}: {error}")
             if lab is not None:
@@ -114,7 +115,7 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     else:
         shared = (message.kind != "rerun", message.libraries, cache)
         lab = InterveningLab(*pair, *shared, message.others, message.repair, stage)
-    lab.isolation = isolation
+    lab.isolation, lab.bounds = isolation, message.precautions.bounds
     return lab
 
 

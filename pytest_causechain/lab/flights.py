@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.process.maps import cpu_seconds, is_waiting
+from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.maps import cpu_seconds, is_waiting, list_children, resident_bytes
+from pytest_causechain.process.remains import find_members
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.tracee import End, Finish, wait_for_any
 
@@ -40,17 +41,24 @@ class Job:
     # Whether others begin at the same stops.
     is_one_of_many: bool = True
 
+    @property
+    def is_natural(self) -> bool:
+        return not self.stops and self.alteration == NOTHING
+
 
 @dataclass(slots=True, eq=False)
 class Flight:
     """An experiment that is on its way; without `finish` the program was gone before it could be resumed. For longer
-    than `cpu_seconds` it may neither compute nor wait for what does not come."""
+    than `cpu_seconds` it may neither compute nor wait for what does not come; it may keep `memory` bytes, and be
+    `processes` at most."""
 
     number: int
     job: Job
     subject: Subject
     deadline: float
     cpu_seconds: float
+    memory: int
+    processes: int
     finish: Finish | None
     spent: float = -1.0
     idle_since: float = 0.0
@@ -59,7 +67,12 @@ class Flight:
         now, spent = time.monotonic(), cpu_seconds(self.subject.pid)
         if spent != self.spent or not is_waiting(self.subject.pid):
             self.spent, self.idle_since = spent, now
-        return max(spent, now - self.idle_since) > self.cpu_seconds or now >= self.deadline
+        is_overdue = max(spent, now - self.idle_since) > self.cpu_seconds or now >= self.deadline
+        return is_overdue or resident_bytes(self.subject.pid) > self.memory or self.has_multiplied()
+
+    def has_multiplied(self) -> bool:
+        pid = self.subject.pid
+        return bool(list_children(pid)) and len(find_members(pid)) > self.processes
 
 
 def fly(

@@ -14,6 +14,7 @@ from pytest_causechain.debugger.launch import Launch, write_launch
 from pytest_causechain.debugger.visit import REGISTERS, Visit, find_register, make_visit
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, RECORD, Lab, Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
+from pytest_causechain.lab.presence import Presence
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.load_map import LOW_HALF, LoadMap
 from pytest_causechain.model.moment import Stop
@@ -45,6 +46,7 @@ class GdbLab(Lab):
         stage: Stage | None = None,
     ) -> None:
         self._stage = stage
+        self._presence = Presence(stage)
         self.deadline = deadline
         self.run_seconds = FIRST_RUN_SECONDS
         self._load_maps: dict[Side, LoadMap] = {}
@@ -138,6 +140,7 @@ class GdbLab(Lab):
         return min(left, self.run_seconds)
 
     def _run(self, side: Side, steps: list[dict[str, Any]]) -> dict[str, Any]:
+        self._presence.require(self._launches[side].command)
         if self._stage is not None:
             self._stage.renew()
         own = {"own": self.program.modules, "libraries": self.program.place_libraries(self._load_map(side))}

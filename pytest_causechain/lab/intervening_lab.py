@@ -208,7 +208,7 @@ class InterveningLab(PtraceLab):
         self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
     ) -> list[Observation]:
         """What each of them, alone, makes of the run."""
-        return self._fly(side, [make_job(intervention, limits) for intervention in interventions])
+        return self._fly(side, [make_job(side, intervention, limits) for intervention in interventions])
 
 
 def anchored(subject: Subject, like: Like) -> Like:
@@ -216,8 +216,9 @@ def anchored(subject: Subject, like: Like) -> Like:
     return replace(like, anchor=find_anchor(subject, address)) if address else like
 
 
-def make_job(intervention: Intervention | Patch, limits: Limits) -> Job:
+def make_job(side: Side, intervention: Intervention | Patch, limits: Limits) -> Job:
     if isinstance(intervention, Patch):
         return Job((), intervention, limits)
-    # A branch has only one other way, a value has many others.
-    return Job(intervention.spot.stops, intervention, limits, intervention.spot.kind != "branch")
+    # A branch has only one other way, a value has many others; passing runs are asked about few of them.
+    is_one_of_many = side == "failing" and intervention.spot.kind != "branch"
+    return Job(intervention.spot.stops, intervention, limits, is_one_of_many)

@@ -41,7 +41,7 @@ from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.alteration import alter
 from pytest_causechain.process.files import find_environment, read_files, replace_file
 from pytest_causechain.process.injection import call_function, inject
-from pytest_causechain.process.limits import limit_memory, limit_output
+from pytest_causechain.process.limits import NOTHING_USED, Usage, allow, limit_run
 from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
 from pytest_causechain.process.maps import (
     Mapping,
@@ -88,6 +88,8 @@ class PtraceLab(StartingLab):
         super().__init__(passing, failing, deadline, use_copies, stage)
         self._backtraces: dict[tuple[Side, tuple[int, ...]], tuple[Frame, ...]] = {}
         self._outputs: dict[Side, bytes] = {}
+        # By the original runs.
+        self._used = NOTHING_USED
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         found = find_libraries(failing, libraries, deadline) if libraries else Libraries()
         self.notes = found.notes
@@ -150,7 +152,7 @@ class PtraceLab(StartingLab):
     # Runs
 
     def _take_off(self, side: Side, number: int, job: Job) -> Flight:
-        deadline, cpu_limit = self._begin(), self.run_cpu_seconds
+        deadline, cpu_limit = self._begin(), self.bounds.cpu or self.run_cpu_seconds
         if job.limits is not None:
             deadline = min(deadline, time.monotonic() + job.limits.seconds)
             cpu_limit = min(cpu_limit, job.limits.cpu_seconds)
@@ -159,14 +161,15 @@ class PtraceLab(StartingLab):
         except NotReached:
             job = replace(job, stops=(), alteration=NOTHING)
             subject = self._start(side, deadline)
+        memory, output, processes = allow(NOTHING_USED if job.is_natural else self._used, self.bounds)
+        if job.limits is not None:
+            output = min(output, job.limits.output_bytes)
         try:
             self._apply(subject, job.alteration)
-            limit_memory(subject.pid)
-            if job.limits is not None:
-                limit_output(subject.pid, job.limits.output_bytes)
-            return Flight(number, job, subject, deadline, cpu_limit, Finish(subject))
+            most = limit_run(subject.pid, memory, output, cpu_limit)
+            return Flight(number, job, subject, deadline, cpu_limit, most, processes, Finish(subject))
         except ProcessGone:
-            return Flight(number, job, subject, deadline, cpu_limit, None)
+            return Flight(number, job, subject, deadline, cpu_limit, 0, processes, None)
         except BaseException:
             subject.kill()
             raise
@@ -183,14 +186,21 @@ class PtraceLab(StartingLab):
                 if flight.job.limits is None:
                     backtrace = self._see(subject)
             else:
-                await_writers(subject.pid, [OUTPUT_LINK], flight.deadline)
+                await_writers(subject.pid, [OUTPUT_LINK], flight.deadline, flight.processes)
             files = self._stage.collect(subject.command, subject.view) if self._stage is not None else ()
             observation = Observation(end.kind, end.code, *subject.outputs(), backtrace, files)
+            if flight.job.is_natural and end.kind != "timeout":
+                self._learn_usage(subject, observation)
         if end.kind != "signal" or flight.job.limits is not None:
             return observation
         if (side, end.frames) not in self._backtraces:  # once for each place to crash at
             self._backtraces[side, end.frames] = self._see_crash(side, flight, end.frames)
         return replace(observation, backtrace=self._backtraces[side, end.frames])
+
+    def _learn_usage(self, subject: Subject, observation: Observation) -> None:
+        texts = (observation.stdout, observation.stderr, *(content or b"" for _, content in observation.files))
+        memory = max(self._used.memory, subject.threads.peak_bytes)
+        self._used = Usage(memory, max(self._used.output, *map(len, texts)))
 
     def _natural_output(self, side: Side) -> bytes:
         if side not in self._outputs:

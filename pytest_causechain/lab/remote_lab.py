@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,7 +182,7 @@ class RemoteLab(Lab):
 
     def _attempt(self, message: Open | Call) -> Any:
         if self._companion is None:
-            with uninterrupted():
+            with uninterrupted(), refusing():
                 self._companion = Companion("pytest_causechain.lab.engine")
             # A new engine numbers types anew: earlier visits keep the table that they came with.
             opened = self._exchange(self._opening)
@@ -213,6 +214,17 @@ class RemoteLab(Lab):
 
     def _patience(self) -> float:
         return max(0.0, self.deadline - time.monotonic()) + GRACE_SECONDS
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(
+            f"the engine cannot be started ({error}): it needs some room for temporary files, or let TMPDIR name a "
+            "directory that has it."
+        ) from None
 
 
 def last_line(log: str) -> str:

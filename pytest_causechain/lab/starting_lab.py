@@ -11,10 +11,12 @@ from functools import partial
 
 from pytest_causechain.debugger.gdb import addresses_vary
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side
+from pytest_causechain.lab.presence import Presence
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.process.copies import CannotCopy, Template
+from pytest_causechain.process.limits import STACK_BYTES
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject, launch
@@ -41,6 +43,7 @@ class StartingLab(Lab):
         self.width = len(os.sched_getaffinity(0))
         self._commands: dict[Side, Command] = {"passing": passing, "failing": failing}
         self._stage = stage
+        self._presence = Presence(stage)
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
         self._templates: OrderedDict[tuple[Side, tuple[Stop, ...]], Template] = OrderedDict()
@@ -61,12 +64,12 @@ class StartingLab(Lab):
         now = time.monotonic()
         if now >= self.deadline:
             raise BudgetUsedUp
-        return min(self.deadline, now + self.run_seconds)
+        return min(self.deadline, now + (self.bounds.seconds or self.run_seconds))
 
     def _start(self, side: Side, deadline: float) -> Subject:
         """The program at its entry point. A copy, as a rule: that is faster, and all its addresses are the same each
         time, whatever the kernel thinks of that."""
-        self._commands[side].require_directory()
+        self._presence.require(self._commands[side])
         if side not in self._roots:
             self._roots[side] = self._make_root(side, deadline)
         root = self._roots[side]
@@ -75,7 +78,8 @@ class StartingLab(Lab):
     def _launch(self, side: Side, deadline: float) -> Subject:
         """The program where its runs begin."""
         program = self.program
-        return launch(self._commands[side], program.relocated, deadline, program.libraries, self._stage)
+        more = (program.libraries, self._stage, self.bounds.stack or STACK_BYTES)
+        return launch(self._commands[side], program.relocated, deadline, *more)
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:
         command = self._commands[side]

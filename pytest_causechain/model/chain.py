@@ -166,6 +166,17 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Script:
+    """How plain gdb makes a change that is no single statement in a run that stands at a moment: by `commands`, and,
+    unless it is None, by another `stdin`, of which so many bytes have been read. `obstacle`: why it cannot."""
+
+    commands: tuple[str, ...] = ()
+    stdin: str | None = None
+    position: int = 0
+    obstacle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """A cause at a moment. `confirmed`: "passing" - alone it makes the passing run fail; "both" - and undoing it
     alone makes the failing run pass; "context" - only together with other transferred differences."""
@@ -184,6 +195,10 @@ class Link:
     picture: Picture | None = None
     # The first experiments at this moment; `experiments` counts those that this cause took.
     trials: tuple[Trial, ...] = ()
+    # How gdb makes the change in the passing run, and takes it back in the failing one; None: by the statement of the
+    # one cause.
+    replay: Script | None = None
+    undo: Script | None = None
 
     @property
     def origin(self) -> Place | None:

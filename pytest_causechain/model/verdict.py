@@ -51,3 +51,20 @@ class Oracle(Protocol):
     def rule(self) -> Rule: ...
 
     def judge(self, observation: Observation) -> Outcome: ...
+
+
+class Witness(Protocol):
+    """Says for tests what they make of a run that their program never made."""
+
+    # For each answer; may be changed between questions.
+    timeout_seconds: float
+
+    def base(self, test: str) -> Verdict:
+        """What the test says with its real program."""
+        ...
+
+    def verdict(self, test: str, observation: Observation) -> Verdict:
+        """What the test says when its last start of the program shows `observation`."""
+        ...
+
+    def close(self) -> None: ...

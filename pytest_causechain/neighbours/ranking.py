@@ -12,7 +12,8 @@ from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.neighbours.edits import count_bag_edits, count_edits, weigh_edits
 
-# So many are compared edit by edit; those that are further away by a rough count would hardly be tried.
+# So many are compared edit by edit; those that are further away by a rough count would hardly be tried, but tell
+# what else the program does.
 MAX_COMPARED = 64
 # With so many passing tests of this session those of earlier ones are left alone.
 ENOUGH_KNOWN = 10
@@ -52,16 +53,19 @@ def rank_neighbours(failing: Recording, run: Run, candidates: Iterable[Recording
     screened = []
     target = _Bags(run.command)
     for recording in _other_passing(failing.test, candidates):
-        estimates = [target.estimate_distance(other.command) for other in _comparable_runs(recording, run)]
-        if estimates:
-            screened.append((not _is_same_function(recording, failing), min(estimates), recording.test, recording))
-    screened.sort(key=lambda entry: entry[:3])
-    ranked = [
-        _measure_neighbour("another test" if is_other else "same test function", run, recording)
-        for is_other, _, _, recording in screened[:MAX_COMPARED]
-    ]
-    ranked.sort(key=lambda near: (not _is_same_function(near.recording, failing), near.distance, near.recording.test))
-    return ranked
+        relation = "same test function" if _is_same_function(recording, failing) else "another test"
+        runs = [
+            Neighbour(recording, other, target.estimate_distance(other.command), relation)
+            for other in _comparable_runs(recording, run)
+        ]
+        screened += [min(runs, key=lambda near: near.distance)] if runs else []
+
+    def nearness(near: Neighbour) -> tuple[bool, float, str]:
+        return not _is_same_function(near.recording, failing), near.distance, near.recording.test
+
+    screened.sort(key=nearness)
+    measured = [_measure_neighbour(near.why, run, near.recording) for near in screened[:MAX_COMPARED]]
+    return sorted(measured, key=nearness) + screened[MAX_COMPARED:]
 
 
 def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighbour:

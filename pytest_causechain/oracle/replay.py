@@ -146,7 +146,7 @@ class _SessionProcess:
     def __init__(self, invocation_dir: Path, module: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
         self._companion = Companion(module, invocation_dir, environment)
-        self.directory = Path(self._companion.directory.name)
+        self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
 

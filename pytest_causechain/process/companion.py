@@ -10,18 +10,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Pipe  # by this name: the other imports it only when it is called
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_causechain.process.directories import OwnDirectory
 from pytest_causechain.process.remains import end_sessions, find_sessions
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-REMOVE_SECONDS = 2.0
 
 # The path of our own modules comes first: it may be known to this process only.
 _START = """
@@ -47,18 +45,20 @@ class CompanionLost(Exception):
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the end: half a companion cannot be closed."""
+    """Ctrl-C and SIGTERM wait until the end: half a companion cannot be closed."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted
         return
-    pressed: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda sign, frame: pressed.append(sign))
+    arrived: list[int] = []
+    # Not by a mask, which the companion would inherit.
+    handlers = {s: signal.signal(s, lambda sign, frame: arrived.append(sign)) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-    if pressed:
-        signal.raise_signal(signal.SIGINT)
+        for sign, handler in handlers.items():
+            signal.signal(sign, handler)
+    for pending in arrived[:1]:
+        signal.raise_signal(pending)
 
 
 class Companion:
@@ -72,9 +72,10 @@ class Companion:
         # Nothing is ever written to it: its end tells the companion of our own.
         lifeline, self._lifeline = os.pipe()
         descriptors = (theirs.fileno(), lifeline)
-        self.directory = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
+        self._own = OwnDirectory()
+        self.directory = self._own.path
         try:
-            self._log = Path(self.directory.name, "log")
+            self._log = self.directory / "log"
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
                     # -P: until it knows our path, no module of the user's directory must come first.
@@ -88,7 +89,7 @@ class Companion:
                     start_new_session=True,  # Ctrl-C is for us
                 )
             with contextlib.suppress(OSError):  # it may have ended already; the first exchange tells
-                self._connection.send((sys.path, self.directory.name))
+                self._connection.send((sys.path, str(self.directory)))
         except BaseException:
             self.close()
             raise
@@ -126,16 +127,7 @@ class Companion:
             self._process.wait()
         self._connection.close()
         os.close(self._lifeline)
-        self._remove_directory()
-
-    def _remove_directory(self) -> None:
-        """What the companion itself had started ends a little later, and may write one file more."""
-        deadline = time.monotonic() + REMOVE_SECONDS
-        while True:
-            self.directory.cleanup()
-            if not Path(self.directory.name).exists() or time.monotonic() > deadline:
-                return
-            time.sleep(0.01)
+        self._own.remove()
 
 
 def attend(connection: Connection[Any, Any], lifeline: int, directory: str) -> None:

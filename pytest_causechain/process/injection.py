@@ -29,14 +29,14 @@ NO_SYSCALL = (1 << 64) - 1
 ALONE_SECONDS = 0.05
 
 
-def inject(process: Tracee, name: str, *arguments: int | str) -> int:
-    """The result of a system call; an OSError when it fails. Texts are written to our own page first."""
+def inject(process: Tracee, name: str, *arguments: int | str | bytes) -> int:
+    """The result of a system call; an OSError when it fails. What is not a number is passed by its address."""
     home = process.registers()
     registers = copy.copy(home)
     # Else the kernel may restart the system call it was stopped in, and move rip.
     registers.orig_rax = NO_SYSCALL
     registers.rax, registers.rip = SYSCALLS[name], process.landmarks.syscall_at
-    for register, value in zip(ARGUMENTS, place_texts(process, arguments), strict=False):
+    for register, value in zip(ARGUMENTS, place(process, arguments), strict=False):
         setattr(registers, register, value)
     process.set_registers(registers)
     process.step()
@@ -47,16 +47,16 @@ def inject(process: Tracee, name: str, *arguments: int | str) -> int:
     return result
 
 
-def place_texts(process: Tracee, arguments: Iterable[int | str]) -> list[int]:
+def place(process: Tracee, arguments: Iterable[int | str | bytes]) -> list[int]:
     at, values = SCRATCH_DATA, []
     for argument in arguments:
         if isinstance(argument, int):
             values.append(argument)
             continue
-        text = os.fsencode(argument) + b"\0"
-        process.write(at, text)
+        data = argument if isinstance(argument, bytes) else os.fsencode(argument) + b"\0"
+        process.write(at, data)
         values.append(at)
-        at += len(text)
+        at += -(-len(data) // 8) * 8
     return values
 
 

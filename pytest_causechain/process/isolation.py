@@ -16,7 +16,7 @@ def isolate(precautions: Precautions, commands: Sequence[Command], directory: st
     if precautions.isolation == "off":
         return None, NO_ISOLATION
     if (obstacle := try_stage(commands, directory)) is None:
-        return Stage(commands, directory), Isolation("view", "read-only", "none")
+        return Stage(commands, directory), Isolation("view", "read-only", "none", "single")
     if precautions.isolation == "require":
         raise Refusal(
             f"experiments cannot be isolated here ({obstacle}): allow user namespaces, or set cause_chain_isolation "

@@ -24,6 +24,7 @@ from pytest_causechain.process.linux import (
     change_mount,
     mount,
     raise_interface,
+    show_to_children,
     unshare,
 )
 
@@ -39,6 +40,7 @@ def enter_namespaces(writable: Sequence[str]) -> None:
     the process may be anywhere between, and should end."""
     with _mapping_users():
         unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET)
+    show_to_children()
     raise_interface("lo")
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
     devices = [path for name in DEVICES if os.path.exists(path := f"/dev/{name}")]

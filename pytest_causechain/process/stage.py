@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -18,7 +19,23 @@ from pathlib import Path
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.process.injection import inject
-from pytest_causechain.process.linux import CLONE_NEWNS, MNT_DETACH, MS_BIND, MS_REC, mount, unmount
+from pytest_causechain.process.linux import (
+    CAP_CHOWN,
+    CAP_DAC_OVERRIDE,
+    CAP_FOWNER,
+    CAP_SYS_ADMIN,
+    CAP_SYS_PTRACE,
+    CAPABILITY_VERSION,
+    CLONE_NEWNS,
+    MNT_DETACH,
+    MS_BIND,
+    MS_REC,
+    PR_CAP_AMBIENT,
+    PR_CAP_AMBIENT_CLEAR_ALL,
+    keep_capabilities,
+    mount,
+    unmount,
+)
 from pytest_causechain.process.namespaces import enter_namespaces
 from pytest_causechain.process.tracee import Tracee
 
@@ -32,6 +49,8 @@ STAGE_BYTES = 1 << 30
 FILES_TOLD, FILE_BYTES_TOLD = 256, 1 << 20
 # As spaces and the like are written in the kernel's list of mounts.
 OCTAL = re.compile(r"\\([0-7]{3})")
+# In the namespaces, to mount overlays; and to be given files that we have opened.
+POWER = (CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SYS_ADMIN, CAP_SYS_PTRACE)
 OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
@@ -62,6 +81,7 @@ class Stage:
         self._areas = find_areas(commands)
         enter_namespaces([directory])
         mount("tmpfs", str(self._own), "tmpfs", options=f"size={STAGE_BYTES},mode=755")
+        self._is_root = os.getuid() == 0
         self._numbers = count()
         # The numbers of the areas that are each run's own.
         self._divided: set[int] = set()
@@ -94,6 +114,16 @@ class Stage:
     def _options(self, lowers: Sequence[str], upper: str) -> str:
         return f"lowerdir={':'.join(lowers)},upperdir={upper},workdir={Path(upper).with_name('work')},userxattr"
 
+    def admit_self(self) -> None:
+        """In a child, before it becomes the program."""
+        keep_capabilities(POWER)
+
+    def admit(self, process: Tracee) -> None:
+        """A program just started has no more power than its user, until it is given a view."""
+        if not self._is_root:
+            inject(process, "prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+            empower(process, (CAP_SYS_PTRACE,))
+
     def _find_touched(self) -> set[int]:
         return {number for number, (upper, time) in self._shared.items() if os.stat(upper).st_ctime_ns != time}
 
@@ -110,6 +140,8 @@ class Stage:
         directory = os.readlink(f"/proc/{process.pid}/cwd")
         layers = {number: before.stack(number) for number in self._divided}
         view = View(layers, {number: self._make_upper() for number in self._divided})
+        if not self._is_root:
+            empower(process, POWER)
         inject(process, "unshare", CLONE_NEWNS)
         for number in before.upper:  # under the view it has so far the layers cannot be seen
             inject(process, "umount2", self._areas[number], MNT_DETACH)
@@ -117,12 +149,21 @@ class Stage:
             options = self._options((*view.layers[number], self._lower(number)), upper)
             inject(process, "mount", "overlay", self._areas[number], "overlay", 0, options)
         inject(process, "chdir", directory)
+        if not self._is_root:
+            empower(process, (CAP_SYS_PTRACE,))
         return view
 
     def leave(self, view: View) -> None:
         """The run has ended, and there are no copies of it."""
         for upper in view.upper.values():
             shutil.rmtree(Path(upper).parent, ignore_errors=True)
+
+    def find_original(self, path: str) -> str:
+        """Where to look for what is really there."""
+        for number, area in enumerate(self._areas):
+            if path == area or path.startswith(os.path.join(area, "")):
+                return os.path.join(self._lower(number), os.path.relpath(path, area))
+        return path
 
     def collect(self, command: Command, view: View) -> tuple[tuple[str, bytes | None], ...]:
         """What a run has written, as far as it is the test's concern."""
@@ -159,7 +200,8 @@ def find_areas(commands: Sequence[Command]) -> list[str]:
 def named_directories(command: Command) -> list[str]:
     """Its working directory, and those of the files that its arguments and its environment name."""
     words = [*command.argv[1:], *(value for _, value in command.environment if value is not None)]
-    named = (os.path.dirname(word) for word in words if word.startswith("/"))
+    names = (word.rpartition("=")[2] for word in words)
+    named = (os.path.dirname(os.path.join(command.cwd, name)) for name in names if "/" in name)
     return [command.cwd, *(directory for directory in named if directory != "/")]
 
 
@@ -221,3 +263,10 @@ def read_content(path: Path | None) -> bytes | None:
             return file.read(FILE_BYTES_TOLD)
     except OSError:
         return b""
+
+
+def empower(process: Tracee, capabilities: Iterable[int]) -> None:
+    """What it may do at once, of all that it may claim."""
+    effective, permitted = (sum(1 << number for number in numbers) for numbers in (capabilities, POWER))
+    header = struct.pack("<2I", CAPABILITY_VERSION, 0)
+    inject(process, "capset", header, struct.pack("<6I", effective, permitted, 0, 0, 0, 0))

@@ -12,10 +12,10 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.elf import find_symbols
+from pytest_causechain.process.filter import spare_others
 from pytest_causechain.process.injection import inject
-from pytest_causechain.process.limits import limit_self
+from pytest_causechain.process.limits import STACK_BYTES, limit_self
 from pytest_causechain.process.linux import (
-    CAP_SYS_ADMIN,
     CONT,
     INT3,
     INTERRUPT,
@@ -28,7 +28,6 @@ from pytest_causechain.process.linux import (
     WAIT_ALL,
     die_with_parent,
     fix_addresses,
-    keep_capability,
     ptrace,
 )
 from pytest_causechain.process.maps import NotMapped, entry_point, locate_modules, read_mappings
@@ -100,6 +99,7 @@ def launch(
     deadline: float,
     libraries: Sequence[str] = (),
     stage: Stage | None = None,
+    stack_bytes: int = STACK_BYTES,
 ) -> Subject:
     """The program just as the test started it, stopped at its entry point: all libraries are in their places, and
     nothing of its own has run. `libraries` are those that count as its own code."""
@@ -110,7 +110,7 @@ def launch(
             file.write(command.stdin)
         streams = Streams(identity(os.fstat(stdin)))
         try:
-            subject = Subject(start(command, stdin, streams), command, streams, stage=stage)
+            subject = Subject(start(command, stdin, streams, stage, stack_bytes), command, streams, stage=stage)
         except BaseException:
             streams.close()
             raise
@@ -152,6 +152,8 @@ def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Seque
     for address, protection in ((SCRATCH, PROT_READ_EXECUTE), (SCRATCH_DATA, PROT_READ_WRITE)):
         inject(subject, "mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
     subject.write(SCRATCH, INT3)
+    if subject.stage is not None:
+        subject.stage.admit(subject)
     subject.enter_stage(UNTOUCHED)
     entry = entry_point(pid)
     if subject.registers().rip != entry:  # as it is in a static program
@@ -185,12 +187,13 @@ def is_ours(address: int) -> bool:
     return address in (SCRATCH, SCRATCH_DATA)
 
 
-def start(command: Command, stdin: int, streams: Streams) -> int:
+def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, stack_bytes: int) -> int:
     """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
     environment = {os.fsencode(k): os.fsencode(v) for k, v in command.full_environment().items()}
     arguments = [os.fsencode(argument) for argument in command.argv]
+    others = (os.getpid(), os.getppid())
     gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -204,8 +207,10 @@ def start(command: Command, stdin: int, streams: Streams) -> int:
             os.closerange(3, 1 << 20)
             os.setpgid(0, 0)
             os.chdir(os.fsencode(command.cwd))
-            limit_self()
-            keep_capability(CAP_SYS_ADMIN)  # to be given a view of its own
+            limit_self(stack_bytes)
+            if stage is not None:
+                stage.admit_self()
+                spare_others(others)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the mask survives an exec
             for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and that survives an exec too
                 signal.signal(ignored, signal.SIG_DFL)

@@ -61,6 +61,7 @@ SCRATCH_DATA = SCRATCH + PAGE
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
 }  # fmt: skip
+LIMITS = {signal.SIGXFSZ, signal.SIGXCPU}
 CHILD_EVENTS = {EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE}
 # An injected call that takes longer may need what another thread holds, such as a lock.
 ALONE_SECONDS = 0.05
@@ -426,8 +427,8 @@ class Finish:
             return End("exit", os.WEXITSTATUS(status))
         if os.WIFSIGNALED(status):
             code = os.WTERMSIG(status)
-            # A run that wrote too much was ended by a limit of ours, as one that took too long.
-            return End("timeout" if code == signal.SIGXFSZ else "signal", code, self._frames)
+            # A run that wrote or computed too much was ended by a limit of ours, as one that took too long.
+            return End("timeout" if code in LIMITS else "signal", code, self._frames)
         sign = 0 if status >> 16 else os.WSTOPSIG(status)
         if sign in CRASHES:
             self._frames = process.backtrace()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.model.chain import Chain, Link, Party, Place, Repair, Suspect, Trial
+from pytest_causechain.report.gdb_script import find_obstacle, name_script
 from pytest_causechain.report.highlighting import split_words
 from pytest_causechain.report.markup import escape, escape_block
 from pytest_causechain.report.places import (
@@ -17,6 +18,14 @@ from pytest_causechain.report.places import (
     locate_suspect,
     name_files,
 )
+from pytest_causechain.report.sentences import (
+    as_chain,
+    name_peer,
+    tell_failure,
+    tell_gap,
+    tell_link,
+    tell_proof,
+)
 from pytest_causechain.report.sources import (
     ReadSource,
     choose_suspect,
@@ -26,21 +35,13 @@ from pytest_causechain.report.sources import (
     show_path,
 )
 from pytest_causechain.report.svg import describe_scene, render_scene
-from pytest_causechain.report.text import (
-    as_chain,
-    can_replay,
-    name_peer,
-    tell_failure,
-    tell_gap,
-    tell_link,
-    tell_proof,
-)
 from pytest_causechain.report.wording import (
     count_of,
     describe_command,
     describe_repair,
     name_run,
     name_test,
+    quote_argument,
     shorten,
     told_causes,
     twin_repair,
@@ -65,7 +66,7 @@ class _View:
     root: Path | None
     suspect: Suspect | None
     pointer: Pointer | None
-    script: Callable[[int], str | None]
+    artefacts: Path | None = None
     prefix: str = ""
 
 
@@ -78,14 +79,9 @@ def render_page(
 ) -> str:
     """The whole page; paths are shown relative to `root`, `artefacts` is the directory with the gdb scripts."""
 
-    def name_script(index: int) -> str | None:
-        if artefacts is None or not can_replay(chain, index):
-            return None
-        return show_path(artefacts / f"{index + 1}.gdb", root)
-
     suspect = choose_suspect(chain, read_source, root)
     pointer = locate_suspect(chain, suspect) if suspect is not None else None
-    view = _View(chain, name_files(chain), read_source, root, suspect, pointer, name_script)
+    view = _View(chain, name_files(chain), read_source, root, suspect, pointer, artefacts)
     body = [*_render_head(chain), "<main>", *_render_lead(view)]
     if chain.status != "none":
         body += _render_runs(view, "The two runs")
@@ -332,17 +328,23 @@ def _render_trial(trial: Trial) -> str:
 
 
 def _render_replay(view: _View, index: int) -> Iterator[str]:
-    script = view.script(index)
-    if script is None:
+    if view.artefacts is None:
+        return
+    name, undo = name_script(view.chain, index), name_script(view.chain, index, "passing")
+    if name is None:
+        yield f'<p class="kicker">No replay in gdb: {escape(find_obstacle(view.chain, index) or "")}.</p>'
         return
     yield "<details><summary>Replay it in gdb</summary><p>Starts the "
     yield f"{name_peer(view.chain)}, stops at this moment, makes the change and lets the failure happen:</p>"
-    yield f'<pre class="command">gdb -x {escape(script)}</pre>'
-    if view.chain.chain[index].confirmed == "both":
-        undo = script.removesuffix(".gdb") + "-undo.gdb"
+    yield _render_command(view, view.artefacts / name)
+    if undo is not None:
         yield "<p>And the other way round, the failing run with the passing run's values:</p>"
-        yield f'<pre class="command">gdb -x {escape(undo)}</pre>'
+        yield _render_command(view, view.artefacts / undo)
     yield "</details>"
+
+
+def _render_command(view: _View, script: Path) -> str:
+    return f'<pre class="command">gdb -x {escape(quote_argument(show_path(script, view.root)))}</pre>'
 
 
 def _render_failure(view: _View) -> Iterator[str]:
@@ -370,7 +372,7 @@ def _render_alternatives(view: _View) -> Iterator[str]:
     yield '<section aria-labelledby="others"><h2 id="others">Compared with other runs</h2>'
     for number, other in others:
         chain = as_chain(view.chain, other)
-        inner = _View(chain, name_files(chain), view.read, view.root, None, None, lambda _: None, f"c{number}-")
+        inner = _View(chain, name_files(chain), view.read, view.root, None, None, prefix=f"c{number}-")
         assert other.passing is not None
         beside = name_run(other.passing, beside=view.chain.test)
         links = count_of(len(other.chain), "link")

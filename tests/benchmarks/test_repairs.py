@@ -1,4 +1,4 @@
-"""What it takes to find the repairs of the programs in fixtures_c, in whole sessions, and how often they name the defect.
+"""What it takes to find the repairs of the programs in fixtures_c in whole sessions, how often they name the defect.
 
 Only what cannot depend on the machine is asserted: that there are suspects, and that the defect or the line beside it
 is among the first three in four of five programs with a small mistake of everyday (a `kind` in defects.json)."""

@@ -109,7 +109,7 @@ class Case:
         return search
 
     def explain(self) -> Explanation:
-        return Explanation(self.lab.program, self.timeline, self.search, set(), self.inquiry, {})
+        return Explanation(self.lab.program, self.timeline, self.search, set(), set(), self.inquiry, {})
 
 
 OpenCase = Callable[..., Case]

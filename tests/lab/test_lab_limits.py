@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from places import find_function, find_global, open_remote_lab
+from places import find_function, find_global, find_processes, open_remote_lab
 
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -100,18 +99,6 @@ SHORT_SECONDS = 1.0
 @pytest.fixture
 def program(build) -> Program:
     return build(HANGING, "-pthread")
-
-
-def find_processes(program: Program) -> list[int]:
-    """All that execute this program, without those stopped for good, which copies are made of."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            with contextlib.suppress(OSError):
-                is_stopped = (process / "stat").read_text().rpartition(")")[2].split()[0] == "t"
-                if str((process / "exe").readlink()) == program.path and not is_stopped:
-                    found.append(int(process.name))
-    return found
 
 
 class TestSpeculation:

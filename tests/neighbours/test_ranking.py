@@ -85,7 +85,11 @@ class TestOrder:
     def test_many_candidates_are_screened(self, monkeypatch):
         monkeypatch.setattr(ranking, "MAX_COMPARED", 2)
         candidates = [passed(f"t.py::test_sorts[{n}]", run("5 " * n)) for n in (9, 3, 5, 2)]
-        assert names(*candidates) == ["t.py::test_sorts[2]", "t.py::test_sorts[3]"]
+        near, nearer, *others = rank(*candidates)
+        assert [near.recording.test, nearer.recording.test] == ["t.py::test_sorts[2]", "t.py::test_sorts[3]"]
+        # The others follow as they were screened.
+        assert [other.recording.test for other in others] == ["t.py::test_sorts[5]", "t.py::test_sorts[9]"]
+        assert [other.distance for other in others] == [5, 9]
 
 
 class TestCandidates:

@@ -307,6 +307,19 @@ class TestConjunctions:
         assert found.is_alone
         assert found.cause in ({5, 9}, {5, 40})
 
+    def test_what_decides_only_beside_others_is_left_out(self) -> None:
+        """Delta 3 makes up for what 1 and 2 spoil; 0 alone does it."""
+        program = Program(4, lambda c: FAIL if 0 in c and (3 in c or not c & {1, 2}) else PASS)
+        assert program.isolate() == Isolation(frozenset({0}), is_alone=True)
+
+    @given(st.integers(2, 12), st.integers(), st.sampled_from([1, 2, 10]))
+    def test_each_delta_is_needed(self, k: int, seed: int, unresolved: int) -> None:
+        program = Program(k, by_chance(seed, [PASS, FAIL] + [UNRESOLVED] * unresolved))
+        found = program.isolate()
+        if found.is_alone:
+            assert program.outcome(found.cause) is FAIL
+            assert all(program.outcome(found.cause - {delta}) is not FAIL for delta in found.cause)
+
     def test_what_is_not_needed_of_a_group_is_left_out(self) -> None:
         """Of two that are needed, one is in a group, which is not opened while the other one is missing."""
         units = group_deltas(range(4), lambda delta: ("group",) if delta < 3 else ("other",))
