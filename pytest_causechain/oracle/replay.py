@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_causechain.model.command import Program
+from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
@@ -55,7 +56,11 @@ class Replay(Closing):
         program: Program,
         timeout_seconds: float,
         inifile: Path | None = None,
+        check: Callable[[], None] = lambda: None,
+        isolation: Wish = "auto",
     ) -> None:
+        """`check` is that of a Companion."""
+        self._rootdir, self._isolation = str(rootdir), isolation
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
         files = dict.fromkeys(f"{rootdir}/{test.partition('::')[0]}" for test in tests)
@@ -63,6 +68,7 @@ class Replay(Closing):
         self._tests = tuple(tests)
         self._program = program
         self._invocation_dir = invocation_dir
+        self._check = check
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
@@ -123,9 +129,10 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir, self.MODULE)
+                process = _SessionProcess(self._invocation_dir, self.MODULE, self._check)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            process.exchange(Task(self._arguments, self._tests, self._program, basetemp), self.timeout_seconds)
+            place = (basetemp, self._rootdir, self._isolation)
+            process.exchange(Task(self._arguments, self._tests, self._program, *place), self.timeout_seconds)
         except BaseException as error:
             if process is not None:
                 process.close()
@@ -143,9 +150,9 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """The companion that a session runs in."""
 
-    def __init__(self, invocation_dir: Path, module: str) -> None:
+    def __init__(self, invocation_dir: Path, module: str, check: Callable[[], None]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion(module, invocation_dir, environment)
+        self._companion = Companion(module, invocation_dir, environment, check)
         self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()

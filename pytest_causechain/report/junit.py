@@ -45,7 +45,7 @@ def list_properties(
 
 
 def describe_testcase(
-    testcase: ElementTree.Element, properties: Iterable[tuple[str, str]], text: str, attachments: Iterable[Path]
+    testcase: ElementTree.Element, properties: Iterable[tuple[str, str]], text: str, attachments: Iterable[str]
 ) -> None:
     """Add a chain to an element of the report; what others have put there stays."""
     element = testcase.find("properties")
@@ -59,5 +59,5 @@ def describe_testcase(
         output = ElementTree.SubElement(testcase, "system-out")
     # Jenkins and GitLab read attachments from the text: only ours.
     text = text.replace(ATTACHMENT, ATTACHMENT.replace("[[", "[\\["))
-    marks = [f"{ATTACHMENT}|{printable(str(path))}]]" for path in attachments]
+    marks = [f"{ATTACHMENT}|{printable(path)}]]" for path in attachments]
     output.text = "\n".join([*([output.text.rstrip("\n")] if output.text else []), text, *marks, ""])

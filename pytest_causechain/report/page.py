@@ -41,6 +41,7 @@ from pytest_causechain.report.wording import (
     describe_repair,
     name_run,
     name_test,
+    name_variable,
     quote_argument,
     shorten,
     told_causes,
@@ -260,7 +261,7 @@ def _sentence(view: _View, index: int) -> str:
 
 def begin_sentence(text: str) -> str:
     """With a capital, unless it begins with the name of a variable."""
-    is_word = text.startswith(("so ", "so,", "then ", "then,", "at the call ", "the input "))
+    is_word = text.startswith(("so ", "so,", "then ", "then,", "at the call ", "line ", "lines ", "the "))
     return text[0].upper() + text[1:] if is_word else text
 
 
@@ -290,7 +291,7 @@ def _render_values(view: _View, link: Link) -> Iterator[str]:
     yield f'<th scope="col">failing run</th><th scope="col">{peer}</th></tr></thead><tbody>'
     for cause in told_causes(link):
         failing, passing = (escape(shorten(text or "none", VALUE_LIMIT)) for text in (cause.failing, cause.passing))
-        yield f'<tr><th scope="row"><code>{escape(shorten(cause.variable, VALUE_LIMIT))}</code></th>'
+        yield f'<tr><th scope="row"><code>{escape(name_variable(cause, VALUE_LIMIT))}</code></th>'
         yield f'<td><code>{escape(cause.type)}</code></td><td class="fails">{failing}</td>'
         yield f'<td class="passes">{passing}</td></tr>'
     yield "</tbody></table></div>"
@@ -387,7 +388,7 @@ def _render_suspects(view: _View) -> Iterator[str]:
     ranked = sorted(view.chain.suspects, key=lambda one: one.rank)[:SUSPECTS_LISTED]
     if not ranked:
         return
-    yield '<section aria-labelledby="suspects"><h2 id="suspects">Where else to look</h2><div class="scroll"><table>'
+    yield '<section aria-labelledby="suspects"><h2 id="suspects">Where to look</h2><div class="scroll"><table>'
     yield "<caption>Ranked by repairs, then by coverage and transitions</caption><thead><tr>"
     yield '<th scope="col">line</th><th scope="col">function</th><th scope="col">why</th></tr></thead><tbody>'
     for one in ranked:

@@ -87,14 +87,14 @@ def name_function(name: str, limit: int | None = None) -> str:
     return shorten(name, limit)
 
 
-def name_variable(cause: Cause) -> str:
+def name_variable(cause: Cause, limit: int = NAME_LIMIT) -> str:
     """As a reader calls it: "line 3 of stdin", "the return value"; a C++ reference by its own name."""
     name = printable(cause.variable)
     if found := _INPUT_LINES.fullmatch(name):
         name = f"{found[2]} of {found[1]}"
     elif name == "return value":
         name = "the return value"
-    return shorten(name.removeprefix("&"), NAME_LIMIT)
+    return shorten(name.removeprefix("&"), limit)
 
 
 def quote_argument(argument: str) -> str:

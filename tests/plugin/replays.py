@@ -27,7 +27,9 @@ class Replay:
 
     @property
     def is_as_expected(self) -> bool:
-        return shows(self.shown, self.expected) == self.is_expected
+        return (
+            "Error in sourced command file" not in self.shown and shows(self.shown, self.expected) == self.is_expected
+        )
 
 
 def replay_all(chain: dict[str, Any], place: Path) -> Iterator[Replay]:
@@ -84,6 +86,7 @@ python
 import gdb, json
 gdb.execute("delete")
 gdb.execute("set print object on")
+gdb.execute("set print null-stop on")
 there = gdb.Breakpoint({place!r})
 def look(expression, level):
     try:
@@ -141,8 +144,8 @@ def write_expression(cause: dict[str, Any]) -> str:
 
 
 def is_value(seen: str, told: str) -> bool:
-    """A text in an array is followed by what lies behind its end."""
+    """A null pointer may be inside an object that owns it; a text is shown behind its address."""
     if told == "NULL":
-        return seen.endswith("0x0")
+        return re.search(r"\b0x0\b", seen) is not None
     text = re.search(r'".*', seen)
     return text is not None and text[0].startswith(told) if told.startswith('"') else seen.split(" ")[0] == told

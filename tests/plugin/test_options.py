@@ -17,7 +17,7 @@ from suites import (
     read_section,
 )
 
-OWN_OPTIONS = ("--cause-chain", "-timeout", "-max", "-dir", "-neighbour", "-sarif", "-gitlab")
+OWN_OPTIONS = ("--cause-chain", "-timeout", "-max", "-dir", "-neighbour", "-sarif", "-gitlab", "-jobs")
 
 
 def read_outcome(result: pytest.RunResult) -> tuple[int, dict[str, int]]:

@@ -65,7 +65,7 @@ def without_style(text: str) -> str:
 def junit(chain: Chain) -> str:
     testcase = ElementTree.Element("testcase", name="test")
     properties = list_properties(chain, root=ROOT, read_source=chains.read_sources)
-    describe_testcase(testcase, properties, "THE TEXT", [place(chain) / "chain.html", place(chain) / "chain.json"])
+    describe_testcase(testcase, properties, "THE TEXT", [f"{place(chain)}/chain.html", f"{place(chain)}/chain.json"])
     ElementTree.indent(testcase)
     return ElementTree.tostring(testcase, encoding="unicode")
 

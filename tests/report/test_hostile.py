@@ -88,7 +88,7 @@ def test_junit_has_our_attachments_only(name: str) -> None:
 def describe(chain: Chain) -> ElementTree.Element:
     testcase = ElementTree.Element("testcase")
     text = render_text(chain, root=ROOT, artefacts=place(chain), limits=WHOLE)
-    describe_testcase(testcase, list_properties(chain, root=ROOT), text, [place(chain) / "chain.html"])
+    describe_testcase(testcase, list_properties(chain, root=ROOT), text, [f"{place(chain)}/chain.html"])
     return testcase
 
 
