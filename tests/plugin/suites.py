@@ -185,6 +185,17 @@ def find_alternative(chain: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def rank_defect(chain: dict[str, Any], defect: dict[str, Any]) -> int | None:
+    """The place among the suspects of the defect, its line or one beside it, as defects.json tells of it."""
+    first, count = defect["line"], len(defect["was"])
+    suspects = (s["rank"] for s in chain["suspects"] if is_beside(s, defect["file"], first - 1, first + count))
+    return next(suspects, None)
+
+
+def is_beside(suspect: dict[str, Any], file: str, first: int, last: int) -> bool:
+    return Path(suspect["file"]).name == file and first <= suspect["line"] <= last
+
+
 def find_processes(token: str) -> list[str]:
     """Command lines of the living processes that have the token; those just killed get a moment to vanish."""
     for _ in range(20):
