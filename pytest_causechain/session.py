@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 # Tests diagnosed side by side. A third of a diagnosis is work of this process: more would wait for each other. Further
 # workers make the experiments of these.
 ABREAST = 3
+# Failing tests beyond those diagnosed that are asked for what they know; with thousands of them one must stop.
+MOST_VOTING = 20
 
 
 @dataclass(slots=True)
@@ -116,7 +118,7 @@ class SessionDiagnosis:
             chosen = native[: self._settings.most_tests]
             if chosen:
                 with self._workforce.open_crew(self._check_wanted) as self._crew:
-                    self._open_cases(self._crew)
+                    self._open_cases(native[: len(chosen) + MOST_VOTING], self._crew)
                     self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._crew)
                     for failure in (f for f in chosen if not is_parallel(f)):
                         self._diagnose_side_by_side([failure], self._crew)
@@ -158,14 +160,13 @@ class SessionDiagnosis:
 
     # Cases
 
-    def _open_cases(self, crew: Crew) -> None:
-        """Of all failing tests, since what is learned of one is of use to the others of its program."""
-        for failure in self._failures.values():
-            if failure.recording is not None:
-                try:
-                    self._cases[failure.report.nodeid] = self._open_case(failure, crew)
-                except Refusal as refusal:
-                    self._cases[failure.report.nodeid] = refusal
+    def _open_cases(self, failures: Sequence[Failure], crew: Crew) -> None:
+        """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
+        for failure in failures:
+            try:
+                self._cases[failure.report.nodeid] = self._open_case(failure, crew)
+            except Refusal as refusal:
+                self._cases[failure.report.nodeid] = refusal
         cases = {test: case for test, case in self._cases.items() if not isinstance(case, Refusal)}
         for test, case in cases.items():
             case.also_failing += [cases[other] for other in cases if other != test and self._may_vote(other, test)]
@@ -232,6 +233,7 @@ class SessionDiagnosis:
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
         from pytest_causechain.neighbours.ranking import guilty_run
+        from pytest_causechain.recording.programs import require_same_build
 
         assert failure.recording is not None
         recording = failure.recording
@@ -241,7 +243,9 @@ class SessionDiagnosis:
             if recording.runs and not runs:
                 raise Refusal(f"{recording.test} does not start {wanted}: mend program= of its marker cause_chain.")
             recording = replace(recording, runs=runs)
-        return recording, guilty_run(recording)
+        run = guilty_run(recording)
+        require_same_build(run.command.program)
+        return recording, run
 
     def _choose_neighbours(
         self, failure: Failure, recording: Recording, run: Run
@@ -271,6 +275,7 @@ class SessionDiagnosis:
             timeout_seconds=timeout_seconds,
             inifile=self._config.inipath,
             check=self._check_wanted,
+            isolation=self._settings.precautions.isolation,
         )
 
     def _tell(self, test: str, text: str) -> None:

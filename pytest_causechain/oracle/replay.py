@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_causechain.model.command import Program
+from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
@@ -53,8 +54,10 @@ class Replay(Closing):
         timeout_seconds: float,
         inifile: Path | None = None,
         check: Callable[[], None] = lambda: None,
+        isolation: Wish = "auto",
     ) -> None:
         """`check` is that of a Companion."""
+        self._rootdir, self._isolation = str(rootdir), isolation
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
         files = dict.fromkeys(f"{rootdir}/{test.partition('::')[0]}" for test in tests)
@@ -125,7 +128,8 @@ class Replay(Closing):
             with uninterrupted():
                 process = _SessionProcess(self._invocation_dir, self._check)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            process.exchange(Task(self._arguments, self._tests, self._program, basetemp), self.timeout_seconds)
+            place = (basetemp, self._rootdir, self._isolation)
+            process.exchange(Task(self._arguments, self._tests, self._program, *place), self.timeout_seconds)
         except BaseException as error:
             if process is not None:
                 process.close()
