@@ -59,8 +59,13 @@ class TestTariffs:
             "tariffs/test_tariffs.py::test_bills_after_the_tariff_was_replaced[two]",
             "complete",
         )
-        causes = find_causes(chain)
-        kept = [values for name, values in causes.items() if name.endswith('customers_["Bob"].tariff')]
+        assert chain["peer"]["kind"] == "twin"
+        kept = [
+            (cause["passing"], cause["failing"])
+            for link in chain["chain"]
+            for cause in link["causes"]
+            if cause["variable"].endswith('customers_["Bob"].tariff')
+        ]
         assert kept == [("Flat{40}", "Flat{30}")]
 
     def test_change_of_what_is_compared_is_among_the_first_suspects(self, tariffs):
