@@ -236,10 +236,10 @@ class SessionDiagnosis:
 
         test = failure.report.nodeid
         self._progress.begin(test)
-        crew.diagnoses += 1
+        case = self._cases[test]
         try:
-            case = self._cases[test]
-            return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
+            with crew.diagnosing():
+                return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
         except Refusal as refusal:
             return Chain(test, "none", str(refusal))
         except Interrupted as interruption:
@@ -247,7 +247,6 @@ class SessionDiagnosis:
         except Exception as error:
             return Chain(test, "none", f"an internal error came up ({error!r}): please report it.")
         finally:
-            crew.diagnoses -= 1
             self._progress.end(test)
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:

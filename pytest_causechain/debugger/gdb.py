@@ -203,7 +203,12 @@ class Gdb(Closing):
             reply = self._halt(token)
         if reply is None or not reply_file.exists():
             raise GdbFailure("gdb does not answer any more")
-        answer: dict[str, Any] = json.loads(reply_file.read_bytes())
+        try:
+            answer: dict[str, Any] = json.loads(reply_file.read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            raise GdbFailure(f"gdb's answer cannot be read ({error})") from None
+        if not isinstance(answer, dict):
+            raise GdbFailure("gdb's answer is none")
         if answer.get("kind") == "AddressesVary":
             raise addresses_vary(self.program)
         if "error" in answer:
@@ -226,6 +231,12 @@ class Gdb(Closing):
         except (OSError, ValueError) as error:
             raise GdbFailure(f"gdb has ended ({error})") from None
 
+    def _parse(self) -> list[dict[str, Any]]:
+        try:
+            return list(self._io.get_gdb_response(timeout_sec=0, raise_error_on_timeout=False))
+        except Exception as error:  # of whatever kind: pygdbmi trusts in what it reads
+            raise GdbFailure(f"gdb says what cannot be understood ({error!r})") from None
+
     def _reply(self, token: int, deadline: float) -> dict[str, Any] | None:
         """pygdbmi's own waiting takes 0.2 s a command and mistakes a slow reply for the next one's."""
         io, process = self._io, self._process
@@ -236,7 +247,7 @@ class Gdb(Closing):
                 if process.poll() is not None:
                     raise GdbFailure(f"gdb has ended with status {process.returncode}")
                 continue
-            for message in io.get_gdb_response(timeout_sec=0, raise_error_on_timeout=False):
+            for message in self._parse():
                 if message["type"] == "result" and message["token"] == token:
                     return dict(message)
             if process.poll() is not None:

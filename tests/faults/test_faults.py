@@ -78,8 +78,8 @@ def test_an_error_of_our_own(suite):
     with suite.session(SECONDS) as session:
         session.faults += 1
     assert suite.tally.proper == 1, session.output
-    assert "broken on purpose" in session.output
-    assert "please report it" in " ".join(session.output.split())
+    told = " ".join(session.output.split())
+    assert "an internal error came up (RuntimeError('broken on purpose')): please report it." in told
     assert_nothing_left(suite)
 
 

@@ -107,8 +107,8 @@ def user_environment(changes: Mapping[str, str] = {}) -> dict[str, str]:
 
 # Where the second session over sample, with workers, puts its chain.
 AGAIN = "again"
-# Which repairs are found in them in the usual time depends on how busy the machine is.
-PATIENT = ("spool", "glossary", "ledger", "roster")
+# Which repairs are found in the usual time depends on how busy the machine is.
+PATIENTLY = "--cause-chain-timeout=900"
 
 
 def copy_fixture(name: str, directory: Path) -> None:
@@ -120,10 +120,9 @@ def copy_fixture(name: str, directory: Path) -> None:
 def run_fixture(name: str, directory: Path) -> Session:
     copy_fixture(name, directory)
     compilers = write_compilers(directory.parent, "-Werror")
-    limits = ["--cause-chain-timeout=900"] if name in PATIENT else []
-    session = run_session(directory, "-n", "0", "-rA", *limits, **compilers)
+    session = run_session(directory, "-n", "0", "-rA", PATIENTLY, **compilers)
     if name == "sample":
-        run_session(directory, "-n", "2", f"--cause-chain-dir={AGAIN}", **compilers)
+        run_session(directory, "-n", "2", PATIENTLY, f"--cause-chain-dir={AGAIN}", **compilers)
     return session
 
 
