@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -212,6 +211,8 @@ class SessionDiagnosis:
         """Published in the order of the tests."""
         if not failures:
             return
+        from concurrent.futures import ThreadPoolExecutor
+
         pool = ThreadPoolExecutor(min(ABREAST, len(crew.workers), len(failures)), "causechain-diagnosis")
         futures = [pool.submit(self._diagnose, failure, crew) for failure in failures]
         published = 0
