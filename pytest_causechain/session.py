@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -32,11 +32,18 @@ if TYPE_CHECKING:
     from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
     from pytest_causechain.oracle.replay import Replay
+    from pytest_causechain.recall import Recall
+
+R = TypeVar("R", bound="Replay")
+# Of the time for a failing test, for all of them together: for running passing tests of earlier sessions again.
+RECALL_SHARE = 0.2
 
 
 # Tests diagnosed side by side. A third of a diagnosis is work of this process: more would wait for each other. Further
 # workers make the experiments of these.
 ABREAST = 3
+# Failing tests beyond those diagnosed that are asked for what they know; with thousands of them one must stop.
+MOST_VOTING = 20
 
 
 @dataclass(slots=True)
@@ -55,8 +62,8 @@ class SessionDiagnosis:
         self._config, self._settings, self._workforce = config, settings, workforce
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
-        # Tests of earlier sessions only: whether they still pass has not been seen.
-        self._recalled: set[str] = set()
+        # In which tests of earlier sessions were run again.
+        self._recall: Recall | None = None
         # Of all failing tests that there can be one for; for others why not.
         self._cases: dict[str, Case | Refusal] = {}
         self._publisher = Publisher(config, settings)
@@ -111,12 +118,12 @@ class SessionDiagnosis:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
             self._publisher.write_results()
-            self._recall()
             native = [f for f in self._failures.values() if f.recording is not None and not skipped(f)]
             chosen = native[: self._settings.most_tests]
+            self._recall_passing(chosen)
             if chosen:
                 with self._workforce.open_crew(self._check_wanted) as self._crew:
-                    self._open_cases(self._crew)
+                    self._open_cases(native[: len(chosen) + MOST_VOTING], self._crew)
                     self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._crew)
                     for failure in (f for f in chosen if not is_parallel(f)):
                         self._diagnose_side_by_side([failure], self._crew)
@@ -130,11 +137,13 @@ class SessionDiagnosis:
         except Exception as error:
             self._notes.append(f"gave up after an internal error, please report it: {error!r}")
         finally:
+            if self._recall is not None:
+                self._recall.close()
             self._progress.clear()
         self._publisher.finish()
 
-    def _recall(self) -> None:
-        """Passing tests of earlier sessions are candidates too, those of this one first."""
+    def _recall_passing(self, failures: Sequence[Failure]) -> None:
+        """Passing tests of earlier sessions are candidates, too, where there are few: they are run again."""
         directory = self._cache_directory()
         if directory is None or not self._recordings:
             return
@@ -142,12 +151,23 @@ class SessionDiagnosis:
 
         store = RecordingStore(directory)
         store.save(list(self._recordings.values()))
-        builds = {run.command.program.build_id for f in self._failures.values() for run in runs_of(f)}
-        for build in sorted(builds):
-            for recording in store.load(build):
-                if recording.test not in self._recordings:
-                    self._recordings[recording.test] = recording
-                    self._recalled.add(recording.test)
+        paths = {run.command.program.path for failure in failures for run in runs_of(failure)}
+        recalled = [recording for recording in store.recall(paths) if recording.test not in self._recordings]
+        if not recalled:
+            return
+        from pytest_causechain.neighbours.ranking import choose_recalled
+        from pytest_causechain.recall import Recall
+
+        known, tests = list(self._recordings.values()), dict[str, None]()
+        for failure in failures:
+            if failure.recording is not None and failure.recording.runs:
+                named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
+                chosen = choose_recalled(failure.recording, failure.recording.runs[-1], known, recalled, named)
+                tests.update(dict.fromkeys(chosen))
+        if tests:
+            self._recall = self._open_session(Recall, list(tests), recalled[0].runs[0].command.program)
+            for recording in self._recall.rerun(tests, RECALL_SHARE * self._settings.timeout_seconds):
+                self._recordings[recording.test] = recording
 
     def _cache_directory(self) -> Path | None:
         cache = getattr(self._config, "cache", None)
@@ -158,14 +178,13 @@ class SessionDiagnosis:
 
     # Cases
 
-    def _open_cases(self, crew: Crew) -> None:
-        """Of all failing tests, since what is learned of one is of use to the others of its program."""
-        for failure in self._failures.values():
-            if failure.recording is not None:
-                try:
-                    self._cases[failure.report.nodeid] = self._open_case(failure, crew)
-                except Refusal as refusal:
-                    self._cases[failure.report.nodeid] = refusal
+    def _open_cases(self, failures: Sequence[Failure], crew: Crew) -> None:
+        """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
+        for failure in failures:
+            try:
+                self._cases[failure.report.nodeid] = self._open_case(failure, crew)
+            except Refusal as refusal:
+                self._cases[failure.report.nodeid] = refusal
         cases = {test: case for test, case in self._cases.items() if not isinstance(case, Refusal)}
         for test, case in cases.items():
             case.also_failing += [cases[other] for other in cases if other != test and self._may_vote(other, test)]
@@ -187,7 +206,7 @@ class SessionDiagnosis:
         share = Share(crew, is_parallel(failure))
         settings = replace(self._settings, cache=self._cache_directory(), share=share)
         tell = partial(self._tell, failure.report.nodeid)
-        return Case(recording, run, neighbours, absence, self._recalled, settings, self._replay, tell)
+        return Case(recording, run, neighbours, absence, settings, self._replay, tell)
 
     def _diagnose_side_by_side(self, failures: Sequence[Failure], crew: Crew) -> None:
         """Published in the order of the tests."""
@@ -217,10 +236,10 @@ class SessionDiagnosis:
 
         test = failure.report.nodeid
         self._progress.begin(test)
-        crew.diagnoses += 1
+        case = self._cases[test]
         try:
-            case = self._cases[test]
-            return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
+            with crew.diagnosing():
+                return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
         except Refusal as refusal:
             return Chain(test, "none", str(refusal))
         except Interrupted as interruption:
@@ -228,11 +247,11 @@ class SessionDiagnosis:
         except Exception as error:
             return Chain(test, "none", f"an internal error came up ({error!r}): please report it.")
         finally:
-            crew.diagnoses -= 1
             self._progress.end(test)
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
         from pytest_causechain.neighbours.ranking import guilty_run
+        from pytest_causechain.recording.programs import require_same_build
 
         assert failure.recording is not None
         recording = failure.recording
@@ -242,7 +261,9 @@ class SessionDiagnosis:
             if recording.runs and not runs:
                 raise Refusal(f"{recording.test} does not start {wanted}: mend program= of its marker cause_chain.")
             recording = replace(recording, runs=runs)
-        return recording, guilty_run(recording)
+        run = guilty_run(recording)
+        require_same_build(run.command.program)
+        return recording, run
 
     def _choose_neighbours(
         self, failure: Failure, recording: Recording, run: Run
@@ -263,15 +284,21 @@ class SessionDiagnosis:
     def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
         from pytest_causechain.oracle.replay import Replay
 
-        return Replay(
+        replay = self._open_session(Replay, tests, program)
+        replay.timeout_seconds = timeout_seconds
+        return replay
+
+    def _open_session(self, kind: type[R], tests: Sequence[str], program: Program) -> R:
+        return kind(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
             arguments=own_arguments(self._config),
             tests=tests,
             program=program,
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
             check=self._check_wanted,
+            isolation=self._settings.precautions.isolation,
         )
 
     def _tell(self, test: str, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -58,7 +59,13 @@ def command(build) -> Command:
 def group() -> Iterator[execnet.Group]:
     group = execnet.Group(execmodel="main_thread_only")
     yield group
+    gateways = list(group)
     group.terminate(5)
+    for gateway in gateways:
+        gateway.join(5)
+    # The rest of a gateway's descriptors goes with it, and other tests count theirs.
+    gateways.clear()
+    gc.collect()
 
 
 @pytest.fixture
@@ -146,8 +153,7 @@ class TestSpreading:
 
     def test_free_workers_are_shared_fairly(self, command, open_crew):
         crew = open_crew(*["popen"] * 4)
-        crew.diagnoses = 2
-        with open_lab(command, crew), open_lab(command, crew):
+        with crew.diagnosing(), crew.diagnosing(), open_lab(command, crew), open_lab(command, crew):
             assert [len(crew.borrow()) for _ in range(3)] == [1, 1, 0]
 
 
