@@ -8,8 +8,17 @@ import json
 from pathlib import Path
 
 import pytest
-from suites import FIXTURES, Session, ShareSession, find_alternative, rank_defect, read_chain, read_section, run_session
-from test_fixture_chains import copy_fixture
+from suites import (
+    FIXTURES,
+    Session,
+    ShareSession,
+    copy_fixture,
+    find_alternative,
+    rank_defect,
+    read_chain,
+    read_section,
+    run_session,
+)
 
 DEFECTS = json.loads((FIXTURES / "defects.json").read_text())
 FAILING = "rooms/test_rooms.py::test_second_booking[right-after]"
