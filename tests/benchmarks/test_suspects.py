@@ -12,8 +12,17 @@ from pytest_causechain.evaluation.manifest import read_manifest
 from pytest_causechain.evaluation.measures import measure
 
 FIXTURES = Path(__file__).parents[2] / "fixtures_c"
-# The rank that the defect's line had when this was written; a better one is welcome.
-RANKS: dict[str, int] = {}
+# The place that the defect's line had among the suspects when this was written.
+RANKS = {
+    "codepoints": 1,
+    "confcheck": 1,
+    "csvcut": 1,
+    "payroll": 1,
+    "postage": 1,
+    "rooms": 1,
+    "sample": 1,
+    "seating": 1,
+}
 # Time must not decide.
 PLENTY_SECONDS = 600.0
 
