@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,14 +48,12 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Case(Closing):
-    """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none.
-    `recalled` are those that have not run in this session."""
+    """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none."""
 
     recording: Recording
     run: Run
     neighbours: Sequence[Neighbour]
     absence: str | None
-    recalled: set[str]
     settings: Settings
     open_replay: OpenReplay
     progress: Progress
@@ -64,9 +63,12 @@ class Case(Closing):
     # All lines that something speaks against, once the chain is found: it tells only the first ones.
     ranking: Ranking | None = None
     _findings: Findings | None = None
+    # Of its neighbours and findings: several failing tests may be diagnosed at a time.
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     # Passing tests whose runs are of no use, with the reason; and how many of the others' runs were traced.
     _refused: dict[str, Rival] = field(default_factory=dict)
     _traced: int = 0
+    _is_ranked: bool = False
     # Sessions in which the tests are asked, by the program they start: kept, since each takes a second to begin.
     _replays: dict[Program, Witness] = field(default_factory=dict)
 
@@ -103,12 +105,12 @@ class Case(Closing):
         return self._replays[program]
 
     def _collect(self, chains: list[Chain], deadline: float) -> None:
-        self._rank_neighbours(deadline)
+        with self._lock:
+            self._rank_neighbours(deadline)
         self.find_repairs(deadline)
         now = time.monotonic()
         for other in self.also_failing[:VOTERS]:
-            with other:
-                other.find_repairs(time.monotonic() + other.settings.timeout_seconds)
+            other.vote()
         # The others have time of their own.
         deadline += time.monotonic() - now
         now = time.monotonic()
@@ -127,13 +129,14 @@ class Case(Closing):
         return list(islice(usable, NEIGHBOURS_TRIED))
 
     def _rank_neighbours(self, deadline: float) -> None:
-        """By what their runs do; a single one is taken as it is."""
-        if len(self.neighbours) < 2:
+        """By what their runs do, once; a single one is taken as it is."""
+        if len(self.neighbours) < 2 or self._is_ranked:
             return
+        self._is_ranked = True
         self.progress("comparing the passing runs with it")
         now = time.monotonic()
         end = now + TRACES_SHARE * (deadline - now)
-        known = (self.settings.libraries, self.settings.cache)
+        known = (self.settings.libraries, self.settings.cache, self.settings.precautions, self.settings.share)
         ranked = rank_by_traces(self.command, self.neighbours, end, *known)
         self._traced = ranked.traced
         self._refused = {
@@ -158,8 +161,21 @@ class Case(Closing):
 
     # Repairs
 
+    def vote(self) -> None:
+        """Find its repairs for the sake of another failing test, which may be diagnosed at the same time."""
+        with self._lock:
+            if self._findings is None:
+                deadline = time.monotonic() + self.settings.timeout_seconds
+                with self:
+                    self._rank_neighbours(deadline)
+                    self.find_repairs(deadline)
+
     def find_repairs(self, deadline: float) -> Findings:
         """Once; empty where none can be looked for."""
+        with self._lock:
+            return self._find_repairs(deadline)
+
+    def _find_repairs(self, deadline: float) -> Findings:
         if self._findings is None:
             self._findings = Findings()
             begin = time.monotonic()
@@ -172,7 +188,7 @@ class Case(Closing):
                 hearing.check_failure(self.test)
                 ask = partial(hearing.ask, self.test)
                 settings = self.settings
-                known = (self._findings, settings.libraries, settings.cache, settings.precautions)
+                known = (self._findings, settings.libraries, settings.cache, settings.precautions, settings.share)
                 find_repairs(self.command, passing, failing, ask, end, self.progress, *known)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
@@ -181,7 +197,8 @@ class Case(Closing):
 
     def _rank(self, chains: Sequence[Chain] = ()) -> Ranking:
         own = self._findings or Findings()
-        others = [other._findings for other in self.also_failing if other._findings is not None]
+        # Not of all whose repairs are known by now, which depends on who was diagnosed first.
+        others = [other._findings for other in self.also_failing[:VOTERS] if other._findings is not None]
         chain = next((chain for chain in chains if is_neighbours(chain)), None)
         return Ranking([own, *others], chain.suspects if chain is not None else ())
 
@@ -201,7 +218,7 @@ class Case(Closing):
         test = neighbour.recording.test
         pair = Pair(neighbour.run.command, self.command, test, self.test, neighbour.distance, neighbour.why)
         replay = self._replay(neighbour.run.command.program)
-        hearing = NeighbourHearing(replay, deadline, test, self.test, test in self.recalled)
+        hearing = NeighbourHearing(replay, deadline, test, self.test)
         settings = replace(self.settings, timeout_seconds=left)
         return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress)
 
@@ -304,8 +321,6 @@ class NeighbourHearing(Hearing):
 
     neighbour: str
     test: str
-    # Whether the neighbour has not run in this session.
-    is_recalled: bool
 
     def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
         self._check_neighbour(passing)
@@ -317,11 +332,6 @@ class NeighbourHearing(Hearing):
         try:
             verdict = self.ask(self.neighbour, passing)
         except Unreplayable:
-            if self.is_recalled:
-                raise Refusal(
-                    f"{self.neighbour} passed in an earlier session, but cannot be asked whether it still does: run "
-                    "the passing tests in this session too."
-                ) from None
             return  # it has just passed, and the oracle will judge its run too
         if verdict.outcome != "passed":
             raise Refusal(

@@ -131,7 +131,7 @@ class _Diagnosis:
     def open_lab(self) -> RemoteLab:
         self.progress("preparing the laboratory")
         pair, settings = self.pair, self.settings
-        known = (settings.libraries, settings.cache, (), pair.alteration, settings.precautions)
+        known = (settings.libraries, settings.cache, (), pair.alteration, settings.precautions, settings.share)
         self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, *known)
         return self.lab
 
@@ -345,7 +345,9 @@ class _Diagnosis:
         )
 
     def laboratory(self) -> dict[str, Any]:
-        return {"lab": self.lab.name, "isolation": self.lab.isolation} if self.lab is not None else {}
+        workers = self.settings.share.size if self.settings.share is not None else 1
+        known = {"lab": self.lab.name, "isolation": self.lab.isolation} if self.lab is not None else {}
+        return {"workers": workers, **known}
 
     def refused(self, inquiry: Inquiry) -> tuple[Refused, ...]:
         """In time order."""

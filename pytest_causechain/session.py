@@ -5,29 +5,45 @@ Only then are all passing tests known, and no time limit of a test runs any more
 
 from __future__ import annotations
 
-import contextlib
+import threading
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run, unpack
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.termination import termination_interrupts
+from pytest_causechain.progress import Progress
 from pytest_causechain.publishing import Publisher
 from pytest_causechain.settings import Settings
+from pytest_causechain.workforce import Workforce
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.case import Case
+    from pytest_causechain.lab.crew import Crew
     from pytest_causechain.model.chain import Chain
     from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
     from pytest_causechain.oracle.replay import Replay
+    from pytest_causechain.recall import Recall
+
+R = TypeVar("R", bound="Replay")
+# Of the time for a failing test, for all of them together: for running passing tests of earlier sessions again.
+RECALL_SHARE = 0.2
+
+
+# Tests diagnosed side by side. A third of a diagnosis is work of this process: more would wait for each other. Further
+# workers make the experiments of these.
+ABREAST = 3
+# Failing tests beyond those diagnosed that are asked for what they know; with thousands of them one must stop.
+MOST_VOTING = 20
 
 
 @dataclass(slots=True)
@@ -42,17 +58,20 @@ class Failure:
 class SessionDiagnosis:
     """Lives where the results come together: in the only process, or in the controller of pytest-xdist."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        self._config, self._settings = config, settings
+    def __init__(self, config: pytest.Config, settings: Settings, workforce: Workforce) -> None:
+        self._config, self._settings, self._workforce = config, settings, workforce
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
-        # Tests of earlier sessions only: whether they still pass has not been seen.
-        self._recalled: set[str] = set()
-        self._cases: dict[str, Case] = {}
+        # In which tests of earlier sessions were run again.
+        self._recall: Recall | None = None
+        # Of all failing tests that there can be one for; for others why not.
+        self._cases: dict[str, Case | Refusal] = {}
         self._publisher = Publisher(config, settings)
         self._notes = self._publisher.notes
-        self._current = ""
-        self._announced = False
+        self._crew: Crew | None = None
+        self._progress = Progress(config, self._count_workers)
+        # Ctrl-C reaches the main thread only, which tells the others by this.
+        self._interrupted = threading.Event()
 
     def pytest_report_header(self) -> str:
         limit = f"{self._settings.most_tests} failing tests, {self._settings.timeout_seconds:g} s each"
@@ -99,11 +118,17 @@ class SessionDiagnosis:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
             self._publisher.write_results()
-            self._recall()
             native = [f for f in self._failures.values() if f.recording is not None and not skipped(f)]
-            for failure in native[: self._settings.most_tests]:
-                self._diagnose(failure)
-            left = len(native) - self._settings.most_tests
+            chosen = native[: self._settings.most_tests]
+            self._recall_passing(chosen)
+            if chosen:
+                with self._workforce.open_crew(self._check_wanted) as self._crew:
+                    self._open_cases(native[: len(chosen) + MOST_VOTING], self._crew)
+                    self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._crew)
+                    for failure in (f for f in chosen if not is_parallel(f)):
+                        self._diagnose_side_by_side([failure], self._crew)
+                    self._notes += self._crew.notes
+            left = len(native) - len(chosen)
             if left > 0:
                 tests = "1 more failing test was" if left == 1 else f"{left} more failing tests were"
                 self._notes.append(f"{tests} not diagnosed: raise --cause-chain-max.")
@@ -112,11 +137,13 @@ class SessionDiagnosis:
         except Exception as error:
             self._notes.append(f"gave up after an internal error, please report it: {error!r}")
         finally:
-            self._progress(None)
+            if self._recall is not None:
+                self._recall.close()
+            self._progress.clear()
         self._publisher.finish()
 
-    def _recall(self) -> None:
-        """Passing tests of earlier sessions are candidates too, those of this one first."""
+    def _recall_passing(self, failures: Sequence[Failure]) -> None:
+        """Passing tests of earlier sessions are candidates, too, where there are few: they are run again."""
         directory = self._cache_directory()
         if directory is None or not self._recordings:
             return
@@ -124,12 +151,23 @@ class SessionDiagnosis:
 
         store = RecordingStore(directory)
         store.save(list(self._recordings.values()))
-        builds = {run.command.program.build_id for f in self._failures.values() for run in runs_of(f)}
-        for build in sorted(builds):
-            for recording in store.load(build):
-                if recording.test not in self._recordings:
-                    self._recordings[recording.test] = recording
-                    self._recalled.add(recording.test)
+        paths = {run.command.program.path for failure in failures for run in runs_of(failure)}
+        recalled = [recording for recording in store.recall(paths) if recording.test not in self._recordings]
+        if not recalled:
+            return
+        from pytest_causechain.neighbours.ranking import choose_recalled
+        from pytest_causechain.recall import Recall
+
+        known, tests = list(self._recordings.values()), dict[str, None]()
+        for failure in failures:
+            if failure.recording is not None and failure.recording.runs:
+                named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
+                chosen = choose_recalled(failure.recording, failure.recording.runs[-1], known, recalled, named)
+                tests.update(dict.fromkeys(chosen))
+        if tests:
+            self._recall = self._open_session(Recall, list(tests), recalled[0].runs[0].command.program)
+            for recording in self._recall.rerun(tests, RECALL_SHARE * self._settings.timeout_seconds):
+                self._recordings[recording.test] = recording
 
     def _cache_directory(self) -> Path | None:
         cache = getattr(self._config, "cache", None)
@@ -138,49 +176,82 @@ class SessionDiagnosis:
         except OSError:
             return None  # pytest itself warns of a cache directory that cannot be written
 
-    def _diagnose(self, failure: Failure) -> None:
+    # Cases
+
+    def _open_cases(self, failures: Sequence[Failure], crew: Crew) -> None:
+        """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
+        for failure in failures:
+            try:
+                self._cases[failure.report.nodeid] = self._open_case(failure, crew)
+            except Refusal as refusal:
+                self._cases[failure.report.nodeid] = refusal
+        cases = {test: case for test, case in self._cases.items() if not isinstance(case, Refusal)}
+        for test, case in cases.items():
+            case.also_failing += [cases[other] for other in cases if other != test and self._may_vote(other, test)]
+
+    def _may_vote(self, other: str, test: str) -> bool:
+        """One that must have its program for itself is left alone while others are diagnosed."""
+        case = self._cases[test]
+        assert not isinstance(case, Refusal)
+        build = case.command.program.build_id
+        is_same = any(run.command.program.build_id == build for run in runs_of(self._failures[other]))
+        return is_same and (is_parallel(self._failures[other]) or not is_parallel(self._failures[test]))
+
+    def _open_case(self, failure: Failure, crew: Crew) -> Case:
+        from pytest_causechain.case import Case
+        from pytest_causechain.lab.crew import Share
+
+        recording, run = self._choose_run(failure)
+        neighbours, absence = self._choose_neighbours(failure, recording, run)
+        share = Share(crew, is_parallel(failure))
+        settings = replace(self._settings, cache=self._cache_directory(), share=share)
+        tell = partial(self._tell, failure.report.nodeid)
+        return Case(recording, run, neighbours, absence, settings, self._replay, tell)
+
+    def _diagnose_side_by_side(self, failures: Sequence[Failure], crew: Crew) -> None:
+        """Published in the order of the tests."""
+        if not failures:
+            return
+        pool = ThreadPoolExecutor(min(ABREAST, len(crew.workers), len(failures)), "causechain-diagnosis")
+        futures = [pool.submit(self._diagnose, failure, crew) for failure in failures]
+        published = 0
+        try:
+            for failure, future in zip(failures, futures, strict=True):
+                self._publisher.publish(failure.report, future.result())
+                published += 1
+        except KeyboardInterrupt:
+            self._interrupted.set()
+            # What has not begun does not begin any more, what has tells what it knows.
+            for failure, future in list(zip(failures, futures, strict=True))[published:]:
+                if not future.cancel():
+                    self._publisher.publish(failure.report, future.result())
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _diagnose(self, failure: Failure, crew: Crew) -> Chain:
+        """In a thread of its own."""
         from pytest_causechain.diagnosis import Interrupted
         from pytest_causechain.model.chain import Chain
 
-        self._announce(failure.report.nodeid)
-        interrupted = False
-        try:
-            chain = self._find_chain(failure)
-        except Refusal as refusal:
-            chain = Chain(failure.report.nodeid, "none", str(refusal))
-        except Interrupted as interruption:
-            chain, interrupted = interruption.chain, True
-        except Exception as error:
-            chain = Chain(failure.report.nodeid, "none", f"an internal error came up ({error!r}): please report it.")
-        self._publisher.publish(failure.report, chain)
-        if interrupted:
-            raise KeyboardInterrupt
-
-    def _find_chain(self, failure: Failure) -> Chain:
-        case = self._open_case(failure)
-        build = case.command.program.build_id
-        for other in self._failures.values():
-            if other is not failure and any(run.command.program.build_id == build for run in runs_of(other)):
-                with contextlib.suppress(Refusal):
-                    case.also_failing.append(self._open_case(other))
-        return case.find_chain()
-
-    def _open_case(self, failure: Failure) -> Case:
-        """Once for each failing test: what was learned of it is of use to others."""
-        from pytest_causechain.case import Case
-
         test = failure.report.nodeid
-        if test not in self._cases:
-            recording, run = self._choose_run(failure)
-            neighbours, absence = self._choose_neighbours(failure, recording, run)
-            settings = replace(self._settings, cache=self._cache_directory())
-            self._cases[test] = Case(
-                recording, run, neighbours, absence, self._recalled, settings, self._replay, self._progress
-            )
-        return self._cases[test]
+        self._progress.begin(test)
+        case = self._cases[test]
+        try:
+            with crew.diagnosing():
+                return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
+        except Refusal as refusal:
+            return Chain(test, "none", str(refusal))
+        except Interrupted as interruption:
+            return interruption.chain
+        except Exception as error:
+            return Chain(test, "none", f"an internal error came up ({error!r}): please report it.")
+        finally:
+            self._progress.end(test)
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
         from pytest_causechain.neighbours.ranking import guilty_run
+        from pytest_causechain.recording.programs import require_same_build
 
         assert failure.recording is not None
         recording = failure.recording
@@ -190,7 +261,9 @@ class SessionDiagnosis:
             if recording.runs and not runs:
                 raise Refusal(f"{recording.test} does not start {wanted}: mend program= of its marker cause_chain.")
             recording = replace(recording, runs=runs)
-        return recording, guilty_run(recording)
+        run = guilty_run(recording)
+        require_same_build(run.command.program)
+        return recording, run
 
     def _choose_neighbours(
         self, failure: Failure, recording: Recording, run: Run
@@ -211,49 +284,41 @@ class SessionDiagnosis:
     def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
         from pytest_causechain.oracle.replay import Replay
 
-        return Replay(
+        replay = self._open_session(Replay, tests, program)
+        replay.timeout_seconds = timeout_seconds
+        return replay
+
+    def _open_session(self, kind: type[R], tests: Sequence[str], program: Program) -> R:
+        return kind(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
             arguments=own_arguments(self._config),
             tests=tests,
             program=program,
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
+            check=self._check_wanted,
+            isolation=self._settings.precautions.isolation,
         )
 
-    # The terminal
+    def _tell(self, test: str, text: str) -> None:
+        self._check_wanted()
+        self._progress.show(test, text)
 
-    def _reporter(self) -> TerminalReporter | None:
-        reporter: TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
-        return reporter
+    def _check_wanted(self) -> None:
+        if self._interrupted.is_set():
+            raise KeyboardInterrupt
 
-    def _announce(self, test: str) -> None:
-        self._current = test
-        reporter = self._reporter()
-        if reporter is None or (reporter.verbosity < 0 and not reporter.isatty):
-            return
-        if not self._announced and reporter._tw.width_of_current_line:
-            # The tests' results stay; ensure_newline knows nothing of those that pytest-xdist or -q lets it write.
-            reporter.currentfspath = None
-            reporter.line("")
-        self._announced = True
-        if not reporter.isatty:
-            reporter.write_line(f"cause-chain: {test}")
-
-    def _progress(self, text: str | None) -> None:
-        """One line that is written over and over, on a terminal only; None takes it away."""
-        reporter = self._reporter()
-        if reporter is None or not reporter.isatty or not self._current:
-            return
-        if text is None:
-            reporter.rewrite("", erase=True)
-            return
-        width = reporter._tw.fullwidth - 1
-        reporter.rewrite(f"cause-chain: {self._current}: {text}"[:width], erase=True)
+    def _count_workers(self) -> tuple[int, int]:
+        return (self._crew.busy, len(self._crew.workers)) if self._crew is not None else (0, 0)
 
 
 def skipped(failure: Failure) -> bool:
     return bool((failure.marker or {}).get("skip"))
+
+
+def is_parallel(failure: Failure) -> bool:
+    return bool((failure.marker or {}).get("parallel", True))
 
 
 def runs_of(failure: Failure) -> tuple[Run, ...]:

@@ -14,12 +14,15 @@ from pytest_causechain.model.isolation import USUAL, Bounds, Precautions, Wish
 if TYPE_CHECKING:
     import pytest
 
+    from pytest_causechain.lab.crew import Share
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`timeout_seconds` is for each failing test, `most_tests` how many of them are diagnosed. `libraries` are
     patterns for shared libraries that count as the program's own code; `cache` is a directory for what should be known
-    again in later sessions; `sarif` and `gitlab` are files for reports of these kinds."""
+    again in later sessions; `sarif` and `gitlab` are files for reports of these kinds. `jobs` is how many workers there
+    are where pytest-xdist has none, None as many as processors; `share` is what a diagnosis has of them."""
 
     timeout_seconds: float = 60.0
     most_tests: int = 10
@@ -30,6 +33,8 @@ class Settings:
     sarif: Path | None = None
     gitlab: Path | None = None
     precautions: Precautions = USUAL
+    jobs: int | None = None
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ OPTIONS = (
     _Option("dir", str, "DIR", f"directory for chains and gdb scripts (default {DEFAULTS.directory} in rootdir)"),
     _Option("sarif", str, "FILE", "write the chains as SARIF 2.1.0, as code scanning reads it"),
     _Option("gitlab", str, "FILE", "write the chains as a code quality report of GitLab"),
+    _Option("jobs", int, "N", "workers for experiments where pytest-xdist has none (default: number of processors)"),
     _Option("neighbour", str, "NODEID", "the passing test to compare with (default: the nearest one)"),
 )
 
@@ -115,6 +121,7 @@ def read_settings(config: pytest.Config) -> Settings:
         sarif=config.rootpath / values["sarif"] if values["sarif"] else None,
         gitlab=config.rootpath / values["gitlab"] if values["gitlab"] else None,
         precautions=_read_precautions(config),
+        jobs=values["jobs"],
     )
 
 

@@ -46,6 +46,8 @@ START = [
 ]  # fmt: skip
 # How long gdb may take for what does not depend on the program under test.
 PATIENCE_SECONDS = 30.0
+# To begin with: one that hangs should be told as such while there is time for it.
+START_SECONDS = 10.0
 # How long it may take to tell where a halted program was: symbols of its libraries are read for that.
 HALT_SECONDS = 5.0
 
@@ -124,7 +126,7 @@ class Gdb(Closing):
         assert self._process.stdin is not None and self._process.stdout is not None
         self._io = IoManager(self._process.stdin, self._process.stdout, self._process.stderr)
         try:
-            self.command("-causechain-sync")
+            self.command("-causechain-sync", START_SECONDS)
         except GdbFailure as failure:
             self.close()
             raise Refusal(f"gdb cannot be used ({failure}): {INSTALL} with Python support.") from None
@@ -201,7 +203,12 @@ class Gdb(Closing):
             reply = self._halt(token)
         if reply is None or not reply_file.exists():
             raise GdbFailure("gdb does not answer any more")
-        answer: dict[str, Any] = json.loads(reply_file.read_bytes())
+        try:
+            answer: dict[str, Any] = json.loads(reply_file.read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            raise GdbFailure(f"gdb's answer cannot be read ({error})") from None
+        if not isinstance(answer, dict):
+            raise GdbFailure("gdb's answer is none")
         if answer.get("kind") == "AddressesVary":
             raise addresses_vary(self.program)
         if "error" in answer:
@@ -224,6 +231,12 @@ class Gdb(Closing):
         except (OSError, ValueError) as error:
             raise GdbFailure(f"gdb has ended ({error})") from None
 
+    def _parse(self) -> list[dict[str, Any]]:
+        try:
+            return list(self._io.get_gdb_response(timeout_sec=0, raise_error_on_timeout=False))
+        except Exception as error:  # of whatever kind: pygdbmi trusts in what it reads
+            raise GdbFailure(f"gdb says what cannot be understood ({error!r})") from None
+
     def _reply(self, token: int, deadline: float) -> dict[str, Any] | None:
         """pygdbmi's own waiting takes 0.2 s a command and mistakes a slow reply for the next one's."""
         io, process = self._io, self._process
@@ -234,7 +247,7 @@ class Gdb(Closing):
                 if process.poll() is not None:
                     raise GdbFailure(f"gdb has ended with status {process.returncode}")
                 continue
-            for message in io.get_gdb_response(timeout_sec=0, raise_error_on_timeout=False):
+            for message in self._parse():
                 if message["type"] == "result" and message["token"] == token:
                     return dict(message)
             if process.poll() is not None:

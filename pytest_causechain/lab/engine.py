@@ -1,6 +1,6 @@
 """The process in which all tracing happens: one thread, because ptrace belongs to one, and nothing of pytest.
 
-It serves one pair of runs: the first message opens a lab for it, each further one is a call of that lab.
+It serves one pair of runs: a message opens a lab for it, each further one is a call of that lab.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_causechain.debugger.gdb import GdbFailure
+from pytest_causechain.debugger.gdb import GdbFailure, locate_gdb
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
+from pytest_causechain.lab.weaknesses import find_weaknesses
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
-from pytest_causechain.model.isolation import USUAL, Precautions
+from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans
 from pytest_causechain.process.remains import end_orphans
-from pytest_causechain.process.subject import CannotStart
+from pytest_causechain.process.subject import CannotStart, require_tracing
+from pytest_causechain.recording.programs import identify_program
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -35,7 +38,8 @@ if TYPE_CHECKING:
 class Open:
     """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` names a lab, None lets
     the engine choose. `libraries` are patterns for those that count as the program's own code, `cache` is a directory
-    for what should be known again in later sessions."""
+    for what should be known again in later sessions. `environment` is the one that pytest runs in, None the engine's
+    own."""
 
     passing: Command
     failing: Command
@@ -46,11 +50,28 @@ class Open:
     others: tuple[Command, ...] = ()
     repair: Intervention | Patch | None = None
     precautions: Precautions = USUAL
+    environment: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a program, as a command starts it, can be dealt with where this engine runs: a Fitness."""
+
+    command: Command
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """`obstacle` is a sentence that says why not; `traces` whether ptrace is allowed."""
+
+    obstacle: str = ""
+    traces: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A method of the lab, or "limit_runs" with its run_seconds and run_cpu_seconds."""
+    """A method of the lab, or "limit_runs" with its run_seconds and run_cpu_seconds, or "widen" with its width."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -76,6 +97,9 @@ def serve(connection: Connection[Any, Any]) -> int:
     try:
         while (message := connection.recv()) is not None:
             try:
+                if isinstance(message, Check):
+                    connection.send(Answer(check(message)))
+                    continue
                 if isinstance(message, Open):
                     lab = open_lab(message)
                     types_told = len(lab.program.types)
@@ -106,15 +130,22 @@ def serve(connection: Connection[Any, Any]) -> int:
 
 def open_lab(message: Open) -> GdbLab | InterveningLab:
     """The fastest lab that can deal with this program here."""
+    if message.environment is not None:
+        os.environ.clear()
+        os.environ.update(message.environment)
+    require_tracing()
     pair = (message.passing, message.failing, message.deadline)
     cache = hold(message.cache) if message.cache is not None else None
     commands = (message.passing, message.failing, *message.others)
     stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
+        if isinstance(stage, CopiedStage):  # gdb starts programs where they were started
+            stage, isolation = None, NO_ISOLATION
         lab: GdbLab | InterveningLab = GdbLab(*pair, message.libraries, cache, stage)
     else:
         shared = (message.kind != "rerun", message.libraries, cache)
         lab = InterveningLab(*pair, *shared, message.others, message.repair, stage)
+    lab.notes += find_weaknesses(lab.program)
     lab.isolation, lab.bounds = isolation, message.precautions.bounds
     return lab
 
@@ -127,7 +158,23 @@ def hold(directory: Path) -> Path:
     return directory
 
 
+def check(message: Check) -> Fitness:
+    program = message.command.program
+    try:
+        locate_gdb()
+        found = identify_program(program.path)
+        message.command.require_directory()
+    except Refusal as refusal:
+        return Fitness(str(refusal))
+    if found.build_id != program.build_id:
+        return Fitness(f"{program.path} is another build there (its build id differs): bring it up to date.")
+    return Fitness(traces=is_suitable(message.command, message.command, message.deadline))
+
+
 def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
+    if call.name == "widen":
+        (lab.width,) = call.arguments
+        return None
     if call.name == "limit_runs":
         lab.run_seconds, lab.run_cpu_seconds = call.arguments
         return None
@@ -150,6 +197,7 @@ def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
     if not isinstance(lab, InterveningLab):
         raise Refusal("repairs are not looked for in a program that only gdb can run: see `lab` in chain.json.")
     calls: dict[str, Callable[..., Any]] = {
+        "layout": lab.layout,
         "observe": lab.observe,
         "find_writer": lab.find_writer,
         "signatures": lab.signatures,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import mmap
+import struct
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -22,6 +25,8 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.process.alteration import find_anchor, pass_by, read_value
 from pytest_causechain.process.effects import Effect, Effects
+from pytest_causechain.process.elf import find_build_id, read_sections
+from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.threads import ProcessGone
@@ -72,6 +77,18 @@ class InterveningLab(PtraceLab):
             subject.kill()
             raise
         return subject
+
+    def layout(self, side: Side, stops: Sequence[Stop]) -> str:
+        """Tells runs apart that do not have everything in the same places when they stand at the stops: what is written
+        to an address of the one means something else in the other."""
+        try:
+            with ending(self._reach(side, stops, self._begin())) as subject:
+                registers, mappings = subject.registers(), read_mappings(subject.pid)
+        except NotReached:
+            return "not reached"
+        places = [(m.start, m.end, m.permissions, Path(m.name).name) for m in mappings]
+        versions = [] if stops else [find_version(name) for name in sorted({m.name for m in mappings})]
+        return hashlib.sha256(repr((registers.rip, registers.rsp, places, versions)).encode()).hexdigest()
 
     def observe(self, command: Command) -> Observation:
         """What the program shows when it is started in another way."""
@@ -209,6 +226,15 @@ class InterveningLab(PtraceLab):
     ) -> list[Observation]:
         """What each of them, alone, makes of the run."""
         return self._fly(side, [make_job(side, intervention, limits) for intervention in interventions])
+
+
+def find_version(path: str) -> str | None:
+    """Of a mapped file with code in it."""
+    try:
+        with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return find_build_id(content, read_sections(content))
+    except (OSError, ValueError, struct.error):
+        return None  # no file, or none of this kind
 
 
 def anchored(subject: Subject, like: Like) -> Like:

@@ -81,11 +81,15 @@ class Trace:
     @cached_property
     def events(self) -> Events:
         records = b"".join(self.pieces)
+        numbers = memoryview(records).cast("I")[1::4].tolist()
+        if numbers and max(numbers) >= len(self.addresses):  # the program has written over our records
+            sound = next(at for at, number in enumerate(numbers) if number >= len(self.addresses))
+            records, numbers = records[: sound * RECORD.size], numbers[:sound]
         halves, words = memoryview(records).cast("I"), memoryview(records).cast("Q")
         backs = halves[0::4].tolist()
         returns = {back: self.load_map.complete(back) if back else 0 for back in set(backs)}
         return Events(
-            [self.addresses[number] for number in halves[1::4].tolist()],
+            [self.addresses[number] for number in numbers],
             words[1::2].tolist(),
             [returns[back] for back in backs],
         )

@@ -33,6 +33,7 @@ DISARMED: dict[str, object] = {
     "distload": False,
     "tx": [],
     "looponfail": False,
+    "forked": False,
     # Which tests are run, in which order, how often, and when to stop.
     "lf": False,
     "failedfirst": False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_causechain.model.command import Program
+from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.verdict import Verdict
 
@@ -17,6 +18,8 @@ class Task:
     tests: tuple[str, ...]
     program: Program
     basetemp: str
+    rootdir: str
+    isolation: Wish = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Pipe  # by this name: the other imports it only when it is called
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,9 @@ from pytest_causechain.process.remains import end_sessions, find_sessions
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+# How often it is asked, amid an exchange, whether anybody still waits for the answer.
+LOOK_UP_SECONDS = 0.2
 
 # The path of our own modules comes first: it may be known to this process only.
 _START = """
@@ -64,15 +69,25 @@ def uninterrupted() -> Iterator[None]:
 class Companion:
     """Runs `serve(connection)` of a module. Closing leaves neither process nor temporary directory behind."""
 
-    def __init__(self, module: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
-        """Without an environment of its own it takes no notice of variables meant for the user's Python."""
+    def __init__(
+        self,
+        module: str,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        check: Callable[[], None] = lambda: None,
+        temporary: str | None = None,
+    ) -> None:
+        """Without an environment of its own it takes no notice of variables meant for the user's Python. `check` is
+        called while an answer is waited for, and raises when nobody wants it any more. Its temporary directory is made
+        in `temporary`."""
         self._is_busy = False
+        self._check = check
         self._process: subprocess.Popen[bytes] | None = None
         self._connection, theirs = Pipe()
         # Nothing is ever written to it: its end tells the companion of our own.
         lifeline, self._lifeline = os.pipe()
         descriptors = (theirs.fileno(), lifeline)
-        self._own = OwnDirectory()
+        self._own = OwnDirectory(temporary)
         self.directory = self._own.path
         try:
             self._log = self.directory / "log"
@@ -99,12 +114,19 @@ class Companion:
 
     def exchange(self, message: object, timeout_seconds: float) -> Any:
         """Sends a message and waits for the answer to it; CompanionLost when none comes."""
+        return pickle.loads(self.exchange_bytes(pickle.dumps(message), timeout_seconds))
+
+    def exchange_bytes(self, message: bytes, timeout_seconds: float) -> bytes:
+        """The same, pickled."""
         self._is_busy = True
+        deadline = time.monotonic() + timeout_seconds
         try:
-            self._connection.send(message)
-            if not self._connection.poll(timeout_seconds):
-                raise CompanionLost(is_late=True)
-            answer = self._connection.recv()
+            self._connection.send_bytes(message)
+            while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
+                self._check()
+                if time.monotonic() >= deadline:
+                    raise CompanionLost(is_late=True)
+            answer = self._connection.recv_bytes()
         except (EOFError, OSError):
             raise CompanionLost(is_late=False, log=self._log.read_text(errors="replace")) from None
         self._is_busy = False

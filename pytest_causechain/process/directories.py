@@ -15,11 +15,11 @@ REMOVE_SECONDS = 2.0
 
 
 class OwnDirectory:
-    """Locked as long as this process lives."""
+    """Locked as long as this process lives; made in `parent`."""
 
-    def __init__(self) -> None:
-        remove_orphaned(Path(tempfile.gettempdir()))
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    def __init__(self, parent: str | None = None) -> None:
+        remove_orphaned(Path(parent or tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         # Under another name until it is locked: nobody must find it unlocked while we live.
         new = self.path / f"{LOCK}.new"
         try:

@@ -125,8 +125,8 @@ def stop_at(lab: Lab, name: str, visit: int = 1) -> tuple[Stop, Stop]:
 
 
 def engine_of(lab: RemoteLab) -> int:
-    assert lab._companion is not None
-    return lab._companion._process.pid
+    assert lab._engine is not None
+    return lab._engine._process.pid
 
 
 def children_of(pid: int) -> list[int]:
@@ -194,7 +194,7 @@ class TestLostEngine:
         def kill_each() -> None:
             deadline = time.monotonic() + 30
             while len(killed) < 2 and time.monotonic() < deadline:
-                companion = lab._companion
+                companion = lab._engine
                 if companion is not None and companion._process.pid not in killed:
                     # Only amid the work: once it has started the program.
                     with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.states.deltas import Comparison, Delta, compare_states
+from pytest_causechain.states.deltas import Comparison, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
@@ -54,22 +54,19 @@ class Check:
         self._layouts = Layouts(lab.program.types)
 
     def find_missing(self) -> Iterator[str]:
-        wanted = {cause["variable"] for cause in self._later["causes"] if cause["kind"] != "input"}
+        wanted = {(cause["variable"], cause["frame"]) for cause in self._later["causes"] if cause["kind"] != "input"}
         if not wanted or not self._later["follows"]:
             return
         here = self._compare(self._state("passing", self._stops("stops")), self._failing_state(self._link))
-        causes = self._choose(here)
-        names = [f"{cause['variable']} of frame {cause['frame']}" for cause in self._link["causes"]]
+        names = [(cause["variable"], cause["frame"]) for cause in self._link["causes"]]
+        causes = [delta for delta in here.deltas if (delta.name, delta.frame) in names]
         assert len(causes) == len(names), f"not all of {names} differ in {[delta.name for delta in here.deltas]}"
         transfer = transfer_to_passing_run(here, causes)
         there = self._state("passing", self._stops("stops"), transfer, self._route())
-        differing = {delta.name for delta in self._compare(there, self._failing_state(self._later)).deltas}
+        left = self._compare(there, self._failing_state(self._later)).deltas
+        differing = {(delta.name, delta.frame) for delta in left}
         if missing := wanted & differing:
             yield f"with {names} the passing run does not come to have {sorted(missing)}"
-
-    def _choose(self, comparison: Comparison) -> list[Delta]:
-        told = {(c["variable"], c["frame"], c["passing"], c["failing"]) for c in self._link["causes"]}
-        return [d for d in comparison.deltas if (d.name, d.frame, d.passing, d.failing) in told]
 
     def _stops(self, key: str, link: dict[str, Any] | None = None) -> tuple[Stop, ...]:
         return tuple(self._find_stop(stop) for stop in (link or self._link)["moment"][key])

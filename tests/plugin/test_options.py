@@ -5,9 +5,19 @@ from __future__ import annotations
 import re
 
 import pytest
-from suites import FAILING, SUITE_INI, TEST_COUNT, read_chain, read_index, read_section
+from suites import (
+    COUNT,
+    FAILING,
+    SUITE_INI,
+    TEST_COUNT,
+    compile_program,
+    find_alternative,
+    read_chain,
+    read_index,
+    read_section,
+)
 
-OWN_OPTIONS = ("--cause-chain", "-timeout", "-max", "-dir", "-neighbour", "-sarif", "-gitlab")
+OWN_OPTIONS = ("--cause-chain", "-timeout", "-max", "-dir", "-neighbour", "-sarif", "-gitlab", "-jobs")
 
 
 def read_outcome(result: pytest.RunResult) -> tuple[int, dict[str, int]]:
@@ -116,26 +126,37 @@ class TestNeighboursOfEarlierSessions:
     @pytest.mark.parametrize(
         ("changed", "sentence"),
         [
+            pytest.param(TEST_COUNT.replace("[0, 1, 2]", "[2]"), "since no other test runs count", id="gone"),
             pytest.param(
-                TEST_COUNT.replace("[0, 1, 2]", "[2]"),
-                "test_count[1] passed in an earlier session, but cannot be asked whether it still does: run the",
-                id="gone",
-            ),
-            pytest.param(
-                TEST_COUNT.replace("== 0", "== 7"),
-                "does not pass again: run it anew, or choose another by --cause-chain-neighbour.",
-                id="fails-now",
+                TEST_COUNT.replace("== 0", "== 7"), "since 2 other tests that run it fail too", id="fails-now"
             ),
         ],
     )
     def test_neighbour_must_still_pass(self, count_suite, changed, sentence):
         count_suite.runpytest_subprocess("--cause-chain", "--deselect", FAILING)
         count_suite.makepyfile(test_count=changed)
-        count_suite.runpytest_subprocess("--cause-chain", FAILING)
+        result = count_suite.runpytest_subprocess("--cause-chain", FAILING)
+        assert read_outcome(result) == (1, {"failed": 1})
         chain = read_chain(count_suite.path)
-        told = next(a for a in (*chain["alternatives"], chain) if a["peer"]["kind"] == "neighbour")
-        assert told["chain"] == []
-        assert sentence in told["reason"]
+        told = [chain["reason"] if chain["status"] == "none" else chain["without_neighbour"]]
+        assert (sentence in told[0], chain["alternatives"]) == (True, [])
+
+    def test_neighbour_is_run_again_after_a_rebuild(self, count_suite):
+        """Neither the build nor the directory that it ran in before is there any more."""
+        directory = count_suite.path / "base"
+        count_suite.makepyfile(
+            test_count=TEST_COUNT.replace("number):", "number, tmp_path):").replace(
+                '["./count", *"x" * number]',
+                '[__file__.replace("test_count.py", "count"), *"x" * number], cwd=tmp_path',
+            )
+        )
+        count_suite.runpytest_subprocess("--cause-chain", "--deselect", FAILING, f"--basetemp={directory}")
+        compile_program(count_suite.path / "count", COUNT.replace("(void)argv;", "(void)argv;\n    argc += 0;"))
+        result = count_suite.runpytest_subprocess("--cause-chain", FAILING, f"--basetemp={directory}")
+        assert read_outcome(result) == (1, {"failed": 1})
+        beside = find_alternative(read_chain(count_suite.path))
+        assert (beside["reason"], beside["passing"]["test"]) == (None, "test_count.py::test_count[1]")
+        assert [cause["variable"] for link in beside["chain"] for cause in link["causes"]] == ["argc"]
 
     def test_cache_that_cannot_be_written_is_done_without(self, count_suite):
         (count_suite.path / ".pytest_cache").write_text("not a directory")

@@ -21,6 +21,16 @@ from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
+# What most programs need.
+HEADERS = r"""
+#include <alloca.h>
+#include <complex.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+"""
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 300.0
 

@@ -1,0 +1,40 @@
+"""What makes a diagnosis poorer than it could be is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_causechain.lab.weaknesses import find_weaknesses
+
+SOURCE = "int main(void) { return 0; }\n"
+
+
+def look(program, source: str | None = None):
+    file = source if source is not None else str(Path(program.path).with_suffix(".c"))
+    return find_weaknesses(SimpleNamespace(path=program.path, functions=[SimpleNamespace(file=file)]))
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_told"), [((), False), (("-O1",), True), (("-O2",), True), (("-Os",), True), (("-gz", "-O0"), False)]
+)
+def test_optimised(build, flags, is_told):
+    told = look(build(SOURCE, *flags))
+    assert told == (
+        ("program is optimised, so that only some of its variables are seen: build it with -O0.",) * is_told
+    )
+
+
+def test_sources(build, tmp_path):
+    program = build(SOURCE)
+    (tmp_path / "new.c").write_text(SOURCE)
+    os.utime(tmp_path / "new.c", (2e9, 2e9))
+    assert look(program, str(tmp_path / "new.c")) == (
+        "new.c is newer than program: build it again, or lines are shown that never ran.",
+    )
+    assert look(program, "/gone/old.c") == (
+        "/gone/old.c is not there, so that its lines cannot be shown: test where program was built.",
+    )

@@ -1,0 +1,109 @@
+"""Programs and systems that make a diagnosis hard: one clear sentence, or a chain that says what it lacks."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from suites import COUNT, TEST_COUNT, compile_program, read_chain, read_sentence, run_session
+
+# A filter as a container has it: ptrace(2) is not permitted.
+FORBID_PTRACE = """
+import ctypes, errno, struct
+
+code = b"".join(
+    struct.pack("<HBBI", *instruction)
+    for instruction in (
+        (0x20, 0, 0, 0), (0x15, 0, 1, 101), (0x06, 0, 0, 0x50000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)
+    )
+)
+
+class Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(len(code) // 8, code)), 0, 0) == 0
+"""
+BUILD_AGAIN = """
+import subprocess
+
+def pytest_runtest_logfinish(nodeid):
+    if nodeid.endswith("[2]"):
+        with open("count.c", "a") as file:
+            file.write("int more;\\n")
+        subprocess.run(["cc", "-g", "-O0", "-o", "count", "count.c"], check=True)
+"""
+SELF_TRACING = COUNT.replace("return", "if (ptrace(PTRACE_TRACEME, 0, 0, 0) != 0) return 9;\n    return")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "test_count.py").write_text(TEST_COUNT)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    compile_program(tmp_path / "count", COUNT)
+    return tmp_path
+
+
+def diagnose(directory: Path, *arguments: str, **environment: str) -> str:
+    session = run_session(directory, "-p", "no:cacheprovider", *arguments, **environment)
+    assert session.returncode == 1
+    assert "1 failed, 2 passed" in session.output
+    return session.output
+
+
+def test_ptrace_is_refused(directory):
+    (directory / "forbid.py").write_text(FORBID_PTRACE)
+    sentence = read_sentence(diagnose(directory, "-p", "forbid"))
+    assert sentence.startswith("this system does not let programs be traced (Operation not permitted from ptrace)")
+    assert "SYS_PTRACE" in sentence and "yama" in sentence
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        pytest.param("kill -SEGV $$", "gdb cannot be used", id="crashes"),
+        pytest.param("while read line; do head -c 3000 /dev/urandom; echo; done", "gdb cannot be used", id="babbles"),
+    ],
+)
+def test_gdb_cannot_be_used(directory, script, sentence):
+    (directory / "bin").mkdir()
+    gdb = directory / "bin/gdb"
+    gdb.write_text(f'#!/bin/sh\ncase "$*" in *version*) echo "GNU gdb 13.1"; exit;; esac\nread line\n{script}\n')
+    gdb.chmod(0o755)
+    told = read_sentence(diagnose(directory, PATH=f"{directory}/bin:{os.environ['PATH']}"))
+    assert re.match(rf"{sentence} \(.*\): install gdb 12 or newer", told)
+
+
+def test_the_program_is_replaced(directory):
+    (directory / "conftest.py").write_text(BUILD_AGAIN)
+    assert read_sentence(diagnose(directory)) == (
+        "count was replaced by another build after its test had run: leave it alone until the session ends."
+    )
+
+
+def test_setuid(directory):
+    (directory / "count").chmod(0o4755)
+    assert read_sentence(diagnose(directory)) == (
+        "count runs with the rights of its owner, which it has not when traced: test a copy without."
+    )
+
+
+def test_a_program_that_traces_itself(directory):
+    compile_program(directory / "count", f"#include <sys/ptrace.h>\n{SELF_TRACING}")
+    assert "does not pass again" in read_sentence(diagnose(directory))
+
+
+def test_the_source_is_newer(directory):
+    source = directory / "count.c"
+    os.utime(source, (2e9, 2e9))
+    output = diagnose(directory)
+    chain = read_chain(directory)
+    assert chain["reason"] == "count.c is newer than count: build it again, or lines are shown that never ran."
+    assert (chain["status"], len(chain["chain"])) == ("partial", 1)
+    assert "newer than count" in " ".join(output.split())
+    assert chain["statistics"]["isolation"] == {
+        "files": "view", "elsewhere": "read-only", "network": "none", "signals": "single",
+    }  # fmt: skip
