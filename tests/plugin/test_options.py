@@ -119,7 +119,7 @@ class TestNeighboursOfEarlierSessions:
             check_section(result.stdout.str())
         result = count_suite.runpytest_subprocess("--cause-chain", FAILING, "-p", "no:cacheprovider")
         # Without a neighbour there are the repairs and the twin.
-        assert "With the constant 3 instead of 2 at count.c:5" in "\n".join(read_section(result.stdout.str()))
+        assert "With the constant 3 instead of 2 at " in "\n".join(read_section(result.stdout.str()))
         chain = read_chain(count_suite.path)
         assert (chain["status"], chain["peer"]["kind"], chain["alternatives"]) == ("complete", "twin", [])
 

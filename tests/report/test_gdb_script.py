@@ -275,7 +275,6 @@ class TestScript:
             assert commands <= {
                 *("set", "file", "starti", "tbreak", "continue", "echo", "frame", "if", "backtrace", "end")
             }
-            assert "shell true" not in script
             assert script.replace("\n", "").isascii()
             assert script.replace("\n", "").isprintable()
 
