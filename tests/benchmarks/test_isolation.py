@@ -1,4 +1,4 @@
-"""What a view of its own costs an experiment, against the same without isolation: nothing, unless the program writes."""
+"""What a view of its own costs an experiment, against none: nothing, unless the program writes."""
 
 from __future__ import annotations
 
