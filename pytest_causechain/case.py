@@ -48,14 +48,12 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Case(Closing):
-    """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none.
-    `recalled` are those that have not run in this session."""
+    """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none."""
 
     recording: Recording
     run: Run
     neighbours: Sequence[Neighbour]
     absence: str | None
-    recalled: set[str]
     settings: Settings
     open_replay: OpenReplay
     progress: Progress
@@ -138,7 +136,7 @@ class Case(Closing):
         self.progress("comparing the passing runs with it")
         now = time.monotonic()
         end = now + TRACES_SHARE * (deadline - now)
-        known = (self.settings.libraries, self.settings.cache, self.settings.share)
+        known = (self.settings.libraries, self.settings.cache, self.settings.precautions, self.settings.share)
         ranked = rank_by_traces(self.command, self.neighbours, end, *known)
         self._traced = ranked.traced
         self._refused = {
@@ -220,7 +218,7 @@ class Case(Closing):
         test = neighbour.recording.test
         pair = Pair(neighbour.run.command, self.command, test, self.test, neighbour.distance, neighbour.why)
         replay = self._replay(neighbour.run.command.program)
-        hearing = NeighbourHearing(replay, deadline, test, self.test, test in self.recalled)
+        hearing = NeighbourHearing(replay, deadline, test, self.test)
         settings = replace(self.settings, timeout_seconds=left)
         return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress)
 
@@ -323,8 +321,6 @@ class NeighbourHearing(Hearing):
 
     neighbour: str
     test: str
-    # Whether the neighbour has not run in this session.
-    is_recalled: bool
 
     def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
         self._check_neighbour(passing)
@@ -336,11 +332,6 @@ class NeighbourHearing(Hearing):
         try:
             verdict = self.ask(self.neighbour, passing)
         except Unreplayable:
-            if self.is_recalled:
-                raise Refusal(
-                    f"{self.neighbour} passed in an earlier session, but cannot be asked whether it still does: run "
-                    "the passing tests in this session too."
-                ) from None
             return  # it has just passed, and the oracle will judge its run too
         if verdict.outcome != "passed":
             raise Refusal(

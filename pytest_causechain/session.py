@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
     from pytest_causechain.oracle.replay import Replay
+    from pytest_causechain.recall import Recall
+
+R = TypeVar("R", bound="Replay")
+# Of the time for a failing test, for all of them together: for running passing tests of earlier sessions again.
+RECALL_SHARE = 0.2
 
 
 # Tests diagnosed side by side. A third of a diagnosis is work of this process: more would wait for each other. Further
@@ -57,8 +62,8 @@ class SessionDiagnosis:
         self._config, self._settings, self._workforce = config, settings, workforce
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
-        # Tests of earlier sessions only: whether they still pass has not been seen.
-        self._recalled: set[str] = set()
+        # In which tests of earlier sessions were run again.
+        self._recall: Recall | None = None
         # Of all failing tests that there can be one for; for others why not.
         self._cases: dict[str, Case | Refusal] = {}
         self._publisher = Publisher(config, settings)
@@ -113,9 +118,9 @@ class SessionDiagnosis:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
             self._publisher.write_results()
-            self._recall()
             native = [f for f in self._failures.values() if f.recording is not None and not skipped(f)]
             chosen = native[: self._settings.most_tests]
+            self._recall_passing(chosen)
             if chosen:
                 with self._workforce.open_crew(self._check_wanted) as self._crew:
                     self._open_cases(native[: len(chosen) + MOST_VOTING], self._crew)
@@ -132,11 +137,13 @@ class SessionDiagnosis:
         except Exception as error:
             self._notes.append(f"gave up after an internal error, please report it: {error!r}")
         finally:
+            if self._recall is not None:
+                self._recall.close()
             self._progress.clear()
         self._publisher.finish()
 
-    def _recall(self) -> None:
-        """Passing tests of earlier sessions are candidates too, those of this one first."""
+    def _recall_passing(self, failures: Sequence[Failure]) -> None:
+        """Passing tests of earlier sessions are candidates, too, where there are few: they are run again."""
         directory = self._cache_directory()
         if directory is None or not self._recordings:
             return
@@ -144,12 +151,23 @@ class SessionDiagnosis:
 
         store = RecordingStore(directory)
         store.save(list(self._recordings.values()))
-        builds = {run.command.program.build_id for f in self._failures.values() for run in runs_of(f)}
-        for build in sorted(builds):
-            for recording in store.load(build):
-                if recording.test not in self._recordings:
-                    self._recordings[recording.test] = recording
-                    self._recalled.add(recording.test)
+        paths = {run.command.program.path for failure in failures for run in runs_of(failure)}
+        recalled = [recording for recording in store.recall(paths) if recording.test not in self._recordings]
+        if not recalled:
+            return
+        from pytest_causechain.neighbours.ranking import choose_recalled
+        from pytest_causechain.recall import Recall
+
+        known, tests = list(self._recordings.values()), dict[str, None]()
+        for failure in failures:
+            if failure.recording is not None and failure.recording.runs:
+                named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
+                chosen = choose_recalled(failure.recording, failure.recording.runs[-1], known, recalled, named)
+                tests.update(dict.fromkeys(chosen))
+        if tests:
+            self._recall = self._open_session(Recall, list(tests), recalled[0].runs[0].command.program)
+            for recording in self._recall.rerun(tests, RECALL_SHARE * self._settings.timeout_seconds):
+                self._recordings[recording.test] = recording
 
     def _cache_directory(self) -> Path | None:
         cache = getattr(self._config, "cache", None)
@@ -188,7 +206,7 @@ class SessionDiagnosis:
         share = Share(crew, is_parallel(failure))
         settings = replace(self._settings, cache=self._cache_directory(), share=share)
         tell = partial(self._tell, failure.report.nodeid)
-        return Case(recording, run, neighbours, absence, self._recalled, settings, self._replay, tell)
+        return Case(recording, run, neighbours, absence, settings, self._replay, tell)
 
     def _diagnose_side_by_side(self, failures: Sequence[Failure], crew: Crew) -> None:
         """Published in the order of the tests."""
@@ -218,10 +236,10 @@ class SessionDiagnosis:
 
         test = failure.report.nodeid
         self._progress.begin(test)
-        crew.diagnoses += 1
+        case = self._cases[test]
         try:
-            case = self._cases[test]
-            return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
+            with crew.diagnosing():
+                return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
         except Refusal as refusal:
             return Chain(test, "none", str(refusal))
         except Interrupted as interruption:
@@ -229,7 +247,6 @@ class SessionDiagnosis:
         except Exception as error:
             return Chain(test, "none", f"an internal error came up ({error!r}): please report it.")
         finally:
-            crew.diagnoses -= 1
             self._progress.end(test)
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
@@ -267,13 +284,18 @@ class SessionDiagnosis:
     def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
         from pytest_causechain.oracle.replay import Replay
 
-        return Replay(
+        replay = self._open_session(Replay, tests, program)
+        replay.timeout_seconds = timeout_seconds
+        return replay
+
+    def _open_session(self, kind: type[R], tests: Sequence[str], program: Program) -> R:
+        return kind(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
             arguments=own_arguments(self._config),
             tests=tests,
             program=program,
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
             check=self._check_wanted,
             isolation=self._settings.precautions.isolation,

@@ -58,7 +58,7 @@ class Stage:
         run = neighbour("fails").run
         neighbours = [neighbour(name) for name in self.results]
         recording = Recording("fails", "failed", (run,))
-        opened = Case(recording, run, neighbours, None, set(), Settings(), None, lambda text: None)  # type: ignore[arg-type]
+        opened = Case(recording, run, neighbours, None, Settings(), None, lambda text: None)  # type: ignore[arg-type]
         return opened.find_chain()
 
 

@@ -139,7 +139,6 @@ def open_case(
         run,
         neighbours,
         absence,
-        recalled=set(),
         settings=settings,
         open_replay=lambda _tests, _program, _seconds: Expectations(expected),
         progress=lambda _text: None,

@@ -9,7 +9,7 @@ import pickle
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -221,14 +221,14 @@ class Engine:
 
 
 class Crew(Closing):
-    """All workers of a session. `check` raises when the user has interrupted; `diagnoses` counts those under way."""
+    """All workers of a session. `check` raises when the user has interrupted."""
 
     def __init__(self, places: Sequence[Place], check: Callable[[], None] = lambda: None) -> None:
         self._check_wanted = check
         # What a worker that is killed would leave behind.
         self._temporary = OwnDirectory()
         self.workers = [Worker(place, str(self._temporary.path)) for place in places]
-        self.diagnoses = 0
+        self._diagnoses = 0
         self._lock = threading.Lock()
         # What keeps a worker from a program, and the programs that some worker deals with.
         self._obstacles: dict[tuple[str, str], str] = {}
@@ -252,6 +252,17 @@ class Crew(Closing):
             if program in self._accepted
         ]
         return list(dict.fromkeys([*lost, *refused]))
+
+    @contextlib.contextmanager
+    def diagnosing(self) -> Iterator[None]:
+        """Free workers are divided among the diagnoses that are under way."""
+        with self._lock:
+            self._diagnoses += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._diagnoses -= 1
 
     @property
     def busy(self) -> int:
@@ -286,7 +297,7 @@ class Crew(Closing):
         """On workers that have nothing to do; others may want some of them too."""
         with self._lock:
             idle = [worker for worker in self.workers if not worker.is_lost and not worker.leases]
-            fair = -(-len(idle) // max(1, self.diagnoses))
+            fair = -(-len(idle) // max(1, self._diagnoses))
             return [worker.open_engine(self._check_wanted) for worker in idle[:fair]]
 
     def check(self, engine: Engine, command: Command) -> None:

@@ -73,11 +73,13 @@ ROOTS: tuple[Key, ...] = (("passing", ()), ("failing", ()))
 
 @dataclass(slots=True, eq=False)
 class Helper:
-    """An engine that makes experiments and nothing else, with the limits it was told and the layouts it has."""
+    """An engine that makes experiments and nothing else, with the limits it was told and the layouts it has.
+    `is_alike`: its runs begin with everything where the first engine has it."""
 
     engine: Engine
     limits: tuple[float, ...] = ()
     layouts: dict[Key, str] = field(default_factory=dict)
+    is_alike: bool = True
     is_busy: bool = False
 
 
@@ -107,10 +109,10 @@ class RemoteLab(Lab):
         self._engine: AnyEngine | None = None
         self._share = share
         self._lock = threading.Lock()
-        # All that were borrowed, those that are ready, and how many of these have the program elsewhere in memory.
+        # All that were borrowed, and those that are ready.
         self._engines: list[Engine] = []
         self._helpers: tuple[Helper, ...] = ()
-        self._unlike, self._told_width = 0, 0
+        self._told_width = 0
         self._layouts: dict[Key, str] = {}
         self._batch_seconds = 0.0
         self._next_invitation = WORTHWHILE_SECONDS
@@ -159,7 +161,7 @@ class RemoteLab(Lab):
         the first has been waited for twice as long as it took are not waited for any more."""
         key = (side, tuple(stops))
         self._invite()
-        self._tell_width()
+        self._tell_width(self._call)
         helpers = self._find_idle(len(transfers) - self._told_width)
         if not helpers:
             some: list[Observation | None] = self._call(Call("speculate", (*key, tuple(transfers))))
@@ -259,7 +261,7 @@ class RemoteLab(Lab):
             self.program, self.recordable, self.width, self.notes, self.isolation = opened
             self._layouts.clear()
             self._told_width = 0
-            self._tell_width()
+            self._tell_width(self._exchange)
             self._exchange(Call("limit_runs", self._limits))
         return None if isinstance(message, Open) else self._exchange(message)
 
@@ -293,7 +295,7 @@ class RemoteLab(Lab):
         everything in the same places there."""
         begin = time.monotonic()
         self._invite()
-        self._tell_width()
+        self._tell_width(self._call)
         helpers = self._find_idle(len(items) - 1)
         if helpers and key is not None:
             self._learn_layout(key)
@@ -309,13 +311,15 @@ class RemoteLab(Lab):
         self._batch_seconds += time.monotonic() - begin
         return batch.results()
 
-    def _tell_width(self) -> None:
+    def _tell_width(self, tell: Callable[[Call], Any]) -> None:
         """The first engine does the part of those that cannot make its experiments."""
-        if self._share is not None:
-            self.width = 1 + len(self._helpers)
-            if self._told_width != 1 + self._unlike:
-                self._told_width = 1 + self._unlike
-                self._exchange(Call("widen", (self._told_width,)))
+        if self._share is None:
+            return
+        self.width = 1 + len(self._helpers)
+        own = 1 + sum(not helper.is_alike for helper in self._helpers)
+        if self._told_width != own:
+            self._told_width = own
+            tell(Call("widen", (own,)))
 
     def _find_idle(self, most: int) -> list[Helper]:
         return [helper for helper in self._helpers if not helper.is_busy][: max(0, most)]
@@ -385,15 +389,14 @@ class RemoteLab(Lab):
             ask(engine, self._opening, self._patience())
             ask(engine, Call("widen", (1,)), self._patience())
             helper = Helper(engine)
-            is_alike = all(self._is_alike(helper, key) for key in ROOTS)
+            helper.is_alike = all(self._is_alike(helper, key) for key in ROOTS)
             if not engine.worker.is_local:
-                if not is_alike:
+                if not helper.is_alike:
                     raise Refusal("the program does not lie in memory as on the others (another kernel or C library).")
                 if self._show_runs(lambda call: ask(engine, call, self._patience()).value) != expected:
                     raise Refusal("the program does not show the same as on the others: bring its files up to date.")
             with self._lock:
                 self._helpers = (*self._helpers, helper)
-                self._unlike += not is_alike
             is_admitted = True
         except (_Trouble, CompanionLost, BudgetUsedUp, KeyboardInterrupt):
             pass

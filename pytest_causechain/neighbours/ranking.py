@@ -15,6 +15,8 @@ from pytest_causechain.neighbours.edits import count_bag_edits, count_edits, wei
 # So many are compared edit by edit; those that are further away by a rough count would hardly be tried, but tell
 # what else the program does.
 MAX_COMPARED = 64
+# With so many passing tests of this session those of earlier ones are left alone.
+ENOUGH_KNOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,31 @@ def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighb
     if chosen is None:
         raise Refusal(_explain_unusable(passing[0], run))
     return _measure_neighbour("asked for", run, chosen)
+
+
+def choose_recalled(
+    failing: Recording, run: Run, known: Iterable[Recording], recalled: Iterable[Recording], named: str | None = None
+) -> list[str]:
+    """Passing tests of earlier sessions to run again, nearest first, where those `known` from this one are few; or
+    the one that is `named`, where that is not known. They may have run an earlier build."""
+    present = _other_passing(failing.test, known)
+    older = [_rebuild(recording, run) for recording in recalled]
+    if named is not None:
+        wanted = [recording.test for recording in older if recording.test.endswith(named)]
+        return [] if any(recording.test.endswith(named) for recording in present) else wanted
+    if len([recording for recording in present if _comparable_runs(recording, run)]) >= ENOUGH_KNOWN:
+        return []
+    return [near.recording.test for near in rank_neighbours(failing, run, older)]
+
+
+def _rebuild(recording: Recording, run: Run) -> Recording:
+    """As if it had run the program as it is now."""
+    program = run.command.program
+    runs = tuple(
+        replace(other, command=replace(other.command, program=program)) if _is_same_path(other, run) else other
+        for other in recording.runs
+    )
+    return replace(recording, runs=runs)
 
 
 def take_selected(select: Callable[..., object], candidates: list[Neighbour]) -> list[Neighbour]:

@@ -18,6 +18,7 @@ from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.laboratory import Events, Lab, Side, name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.moments.alignment import align_trees
@@ -61,14 +62,18 @@ def rank_by_traces(
     deadline: float,
     libraries: tuple[str, ...] = (),
     cache: Path | None = None,
+    precautions: Precautions = USUAL,
     share: Share | None = None,
 ) -> Ranked:
     """`candidates` come in the order that decides where traces do not, and in which those follow that were not
-    traced. As far as time allows; where nothing can be traced the order stays."""
+    traced. As far as time allows; where nothing can be traced the order stays. `libraries`, `cache`, `precautions`
+    and `share` are as for a lab."""
     commands = [near.run.command for near in candidates[:MOST_RUN]]
     comparison = _Comparison(candidates)
     try:
-        with RemoteLab(failing, failing, deadline, None, libraries, cache, commands, share=share) as lab:
+        with RemoteLab(
+            failing, failing, deadline, None, libraries, cache, commands, precautions=precautions, share=share
+        ) as lab:
             if lab.name != "gdb":  # which knows of two runs only
                 comparison.run(lab)
     except Refusal:

@@ -16,7 +16,7 @@ from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
+from pytest_causechain.oracle.messages import Answer, Question, Task
 from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
@@ -43,6 +43,9 @@ class Replay(Closing):
     `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
     the configuration file in use there, which pytest may not find again from the tests alone.
     """
+
+    # Of the session's process.
+    MODULE = "pytest_causechain.oracle.session"
 
     def __init__(
         self,
@@ -126,7 +129,7 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir, self._check)
+                process = _SessionProcess(self._invocation_dir, self.MODULE, self._check)
             basetemp = str(Path(process.directory, "basetemp").resolve())
             place = (basetemp, self._rootdir, self._isolation)
             process.exchange(Task(self._arguments, self._tests, self._program, *place), self.timeout_seconds)
@@ -147,17 +150,17 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """The companion that a session runs in."""
 
-    def __init__(self, invocation_dir: Path, check: Callable[[], None]) -> None:
+    def __init__(self, invocation_dir: Path, module: str, check: Callable[[], None]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment, check)
+        self._companion = Companion(module, invocation_dir, environment, check)
         self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
 
-    def exchange(self, message: Task | Question, timeout_seconds: float) -> Ready | Answer:
+    def exchange(self, message: object, timeout_seconds: float) -> object:
         """Sends a message and waits for the answer to it."""
         try:
-            answer: Ready | Answer = self._companion.exchange(message, timeout_seconds)
+            answer: object = self._companion.exchange(message, timeout_seconds)
         except CompanionLost as lost:
             if lost.is_late:
                 why = f"it does not end within {timeout_seconds:g} s: raise --cause-chain-timeout."

@@ -34,7 +34,7 @@ from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
 from pytest_causechain.oracle.disarming import disarm_cache, disarm_options
-from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
+from pytest_causechain.oracle.messages import Answer, Ready, Task
 from pytest_causechain.oracle.starts import Plan, Substitution, Survey
 from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.oracle.values import describe_comparison, describe_message
@@ -51,14 +51,14 @@ STATUS_WITHOUT_SUMMARY = 100
 _Spot = tuple[CodeType, int]
 
 
-def serve(connection: Connection[Any, Any]) -> int:
+def serve(connection: Connection[Any, Any], make_session: Callable[..., ReplaySession] | None = None) -> int:
     """Runs the session in a companion process."""
     # pytest warns of a plugin's package that was imported before, which with -W error is its end.
     pytest_causechain.__doc__ = f"{pytest_causechain.__doc__} PYTEST_DONT_REWRITE"
     task: Task = connection.recv()
     isolate_tests(task.isolation, [str(Path.cwd()), task.rootdir], tempfile.gettempdir())
     sys.argv = ["pytest", *task.arguments]
-    return pytest.main(list(task.arguments), plugins=[ReplaySession(connection, task)])
+    return pytest.main(list(task.arguments), plugins=[(make_session or ReplaySession)(connection, task)])
 
 
 class ReplaySession:
@@ -146,7 +146,7 @@ class ReplaySession:
                 self.connection.send(self.answer(question))
         pytest.exit("no more questions", STATUS_WITHOUT_SUMMARY)
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Any) -> object:
         try:
             item = self.find_item(question.test)
             verdict, plan = self.plans.get(item.nodeid) or self.run_real(item)

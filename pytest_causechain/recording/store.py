@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,15 @@ class RecordingStore:
             return [recording for recording in recordings if recording.outcome == "passed"]
         except (ValueError, TypeError, LookupError, RecursionError):
             return []
+
+    def recall(self, paths: Collection[str]) -> list[Recording]:
+        """The passing tests that ran a program at one of these paths, whatever its build was; latest first."""
+        known: dict[str, Recording] = {}
+        for _time, file in sorted(self._list_files(), reverse=True):
+            for recording in self.load(file.stem):
+                if any(run.command.program.path in paths for run in recording.runs):
+                    known.setdefault(recording.test, recording)
+        return list(known.values())
 
     def save(self, recordings: Iterable[Recording]) -> None:
         """Merges in what a session recorded: all that is known of a test is replaced by its latest run.
@@ -85,9 +94,14 @@ class RecordingStore:
         data: dict[str, Any] = {"schema": SCHEMA, "recordings": recordings}
         write_whole(path, json.dumps(data, separators=(",", ":")).encode("ascii"))
 
+    def _list_files(self) -> list[tuple[int, Path]]:
+        try:
+            return [(path.stat().st_mtime_ns, path) for path in self._directory.glob("*.json")]
+        except OSError:
+            return []
+
     def _prune(self) -> None:
-        files = [(path.stat().st_mtime_ns, path) for path in self._directory.glob("*.json")]
-        for _time, path in sorted(files)[:-MAX_BUILDS]:
+        for _time, path in sorted(self._list_files())[:-MAX_BUILDS]:
             path.unlink(missing_ok=True)
 
 

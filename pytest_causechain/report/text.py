@@ -205,7 +205,7 @@ def _describe_runs(page: _Page, passing: Party, failing: Party) -> tuple[str, st
     command = shorten(describe_command(failing), width)
     if page.chain.repairs and repair == page.chain.repairs[0]:
         return "its twin, the same run with this repair", command
-    return shorten(f"its twin, the same run {describe_repair(repair)}", width), command
+    return shorten(f"its twin, the same run {describe_repair(repair)} at {page.name_line(repair)}", width), command
 
 
 def _render_parties(page: _Page) -> Iterator[str]:

@@ -38,6 +38,46 @@ int main(int argc, char **argv)
 }
 """
 
+# What is wrong comes from a further argument, which is nothing without the count of them.
+COUNTED = r"""
+#include <stdio.h>
+static int bad;
+static void look(int count, char **words)
+{
+    for (int i = 1; i < count; i++)
+        bad += words[i][0] == 'b';
+}
+int main(int argc, char **argv)
+{
+    look(argc, argv);
+    puts(bad ? "bad" : "good");
+    return 0;
+}
+"""
+
+# Behind the end of `copy` lies what an earlier call has left there.
+REMAINS = r"""
+#include <stdio.h>
+#include <string.h>
+static void leave(const char *text)
+{
+    char rest[64];
+    memset(rest, text[0], sizeof rest);
+}
+static void show(const char *text)
+{
+    char copy[64];
+    strcpy(copy, text);
+    puts(copy); /* copied */
+}
+int main(int argc, char **argv)
+{
+    leave(argv[2]);
+    show(argv[1]);
+    return argc - argc;
+}
+"""
+
 # Fails when x and y say so, in the way that the third argument names; z never matters.
 COMBINE = r"""
 #include <stdio.h>
@@ -188,6 +228,24 @@ class TestIsolate:
         assert isolated.confirmed == "both"
         isolated = case.isolate(case.call("add", 3))
         assert told(isolated) == [("sum", "3", "8")]
+
+
+class TestLeading:
+    def test_arguments_that_an_experiment_creates(self, open_case):
+        case = open_case(COUNTED, ["a"], ["a", "b"])
+        begin, look = (case.call(name) for name in ("main", "look"))
+        first, later = case.isolate(begin), case.isolate(look)
+        assert {name for name, _, _ in told(first)} == {"argc", "argv"}
+        assert {name for name, _, _ in told(later)} == {"count", "words"}
+        assert case.inquiry.leads_to((begin, first), (look, later))
+
+    def test_what_lies_behind_the_end_of_a_text_is_not_asked_for(self, open_case):
+        case = open_case(REMAINS, ["good", "x"], ["bad", "y"])
+        begin, copied = case.call("main"), case.at("copied")
+        first, later = case.isolate(begin), case.isolate(copied)
+        assert [name for name, _, _ in told(first)] == ["argv[1]"]
+        assert [name for name, _, _ in told(later)] == ["copy"]
+        assert case.inquiry.leads_to((begin, first), (copied, later))
 
 
 class TestRefusals:

@@ -153,8 +153,7 @@ class TestSpreading:
 
     def test_free_workers_are_shared_fairly(self, command, open_crew):
         crew = open_crew(*["popen"] * 4)
-        crew.diagnoses = 2
-        with open_lab(command, crew), open_lab(command, crew):
+        with crew.diagnosing(), crew.diagnosing(), open_lab(command, crew), open_lab(command, crew):
             assert [len(crew.borrow()) for _ in range(3)] == [1, 1, 0]
 
 

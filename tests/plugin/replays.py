@@ -12,8 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-# Long enough for a busy machine; a program that hangs by its defect has no script that ends.
-TIMEOUT_SECONDS = 120
+# Long enough for gdb to count 100,000 executions on a busy machine; a program that hangs by its defect has no script
+# that ends.
+TIMEOUT_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,8 @@ def user_environment(changes: Mapping[str, str] = {}) -> dict[str, str]:
 
 # Where the second session over sample, with workers, puts its chain.
 AGAIN = "again"
-# Which repairs are found in them in the usual time depends on how busy the machine is.
-PATIENT = ("spool", "glossary", "ledger", "roster")
+# Which repairs are found in the usual time depends on how busy the machine is.
+PATIENTLY = "--cause-chain-timeout=900"
 
 
 def copy_fixture(name: str, directory: Path) -> None:
@@ -120,10 +120,9 @@ def copy_fixture(name: str, directory: Path) -> None:
 def run_fixture(name: str, directory: Path) -> Session:
     copy_fixture(name, directory)
     compilers = write_compilers(directory.parent, "-Werror")
-    limits = ["--cause-chain-timeout=900"] if name in PATIENT else []
-    session = run_session(directory, "-n", "0", "-rA", *limits, **compilers)
+    session = run_session(directory, "-n", "0", "-rA", PATIENTLY, **compilers)
     if name == "sample":
-        run_session(directory, "-n", "2", f"--cause-chain-dir={AGAIN}", **compilers)
+        run_session(directory, "-n", "2", PATIENTLY, f"--cause-chain-dir={AGAIN}", **compilers)
     return session
 
 
@@ -184,6 +183,17 @@ def find_alternative(chain: dict[str, Any]) -> dict[str, Any]:
     assert alternative["peer"]["kind"] == "neighbour"
     found: dict[str, Any] = alternative
     return found
+
+
+def rank_defect(chain: dict[str, Any], defect: dict[str, Any]) -> int | None:
+    """The place among the suspects of the defect, its line or one beside it, as defects.json tells of it."""
+    first, count = defect["line"], len(defect["was"])
+    suspects = (s["rank"] for s in chain["suspects"] if is_beside(s, defect["file"], first - 1, first + count))
+    return next(suspects, None)
+
+
+def is_beside(suspect: dict[str, Any], file: str, first: int, last: int) -> bool:
+    return Path(suspect["file"]).name == file and first <= suspect["line"] <= last
 
 
 def find_processes(token: str) -> list[str]:

@@ -12,6 +12,7 @@ from leading import find_unled
 from suites import (
     DEFECTS,
     FIXTURES,
+    PATIENTLY,
     Diagnosed,
     Session,
     ShareSession,
@@ -40,7 +41,7 @@ def run_others(directory: Path) -> Session:
     for name in OTHERS:
         copy_fixture(name, directory)
     (directory / "neighbours_only.py").write_text(NEIGHBOURS_ONLY)
-    limits = ("--cause-chain-timeout=900", "--cause-chain-max=99")
+    limits = (PATIENTLY, "--cause-chain-max=99")
     # A directory of its own for tmp_path, which no other session tidies up.
     base = f"--basetemp={directory.parent / 'base'}"
     compilers = write_compilers(directory.parent, "-Werror")

@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 
 import pytest
-from suites import FAILING, SUITE_INI, TEST_COUNT, read_chain, read_index, read_section
+from suites import (
+    COUNT,
+    FAILING,
+    SUITE_INI,
+    TEST_COUNT,
+    compile_program,
+    find_alternative,
+    read_chain,
+    read_index,
+    read_section,
+)
 
 OWN_OPTIONS = ("--cause-chain", "-timeout", "-max", "-dir", "-neighbour", "-sarif", "-gitlab", "-jobs")
 
@@ -19,10 +29,12 @@ def check_section(output: str) -> None:
     section = read_section(output)
     assert [line for line in section if len(line) > 80] == []
     text = "\n".join(section[1:])
-    assert text.startswith("With 3 instead of 2 at count.c:5 the test passes.\n")
-    assert "\nfails    count x x   exited with status 1\npasses   count x x   exited with status 0\n" in text
-    assert re.search(r"^  1  count\.c:\d+  main   return value was 1 \(0 in the twin\)$", text, re.M)
-    assert "Proof: with only return value = 1" in text
+    assert re.match(r"With the constant 3 instead of 2 at \S*count\.c:5 the test passes\.", " ".join(section[1:]))
+    assert re.search(
+        r"^fails    count x x +exited with status 1\npasses   its twin, .* exited with status 0$", text, re.M
+    )
+    assert re.search(r"^  1  count\.c:\d+  main   the return value was 1 \(0 in the twin\)$", text, re.M)
+    assert "Proof: with only the return value = 1" in text
     assert "\nBeside test_count[1] (count x): argc was 3 (2).\n" in text
 
 
@@ -107,33 +119,44 @@ class TestNeighboursOfEarlierSessions:
             check_section(result.stdout.str())
         result = count_suite.runpytest_subprocess("--cause-chain", FAILING, "-p", "no:cacheprovider")
         # Without a neighbour there are the repairs and the twin.
-        assert "With 3 instead of 2 at count.c:5" in "\n".join(read_section(result.stdout.str()))
+        assert "With the constant 3 instead of 2 at count.c:5" in "\n".join(read_section(result.stdout.str()))
         chain = read_chain(count_suite.path)
         assert (chain["status"], chain["peer"]["kind"], chain["alternatives"]) == ("complete", "twin", [])
 
     @pytest.mark.parametrize(
         ("changed", "sentence"),
         [
+            pytest.param(TEST_COUNT.replace("[0, 1, 2]", "[2]"), "since no other test runs count", id="gone"),
             pytest.param(
-                TEST_COUNT.replace("[0, 1, 2]", "[2]"),
-                "test_count[1] passed in an earlier session, but cannot be asked whether it still does: run the",
-                id="gone",
-            ),
-            pytest.param(
-                TEST_COUNT.replace("== 0", "== 7"),
-                "does not pass again: run it anew, or choose another by --cause-chain-neighbour.",
-                id="fails-now",
+                TEST_COUNT.replace("== 0", "== 7"), "since 2 other tests that run it fail too", id="fails-now"
             ),
         ],
     )
     def test_neighbour_must_still_pass(self, count_suite, changed, sentence):
         count_suite.runpytest_subprocess("--cause-chain", "--deselect", FAILING)
         count_suite.makepyfile(test_count=changed)
-        count_suite.runpytest_subprocess("--cause-chain", FAILING)
+        result = count_suite.runpytest_subprocess("--cause-chain", FAILING)
+        assert read_outcome(result) == (1, {"failed": 1})
         chain = read_chain(count_suite.path)
-        told = next(a for a in (*chain["alternatives"], chain) if a["peer"]["kind"] == "neighbour")
-        assert told["chain"] == []
-        assert sentence in told["reason"]
+        told = [chain["reason"] if chain["status"] == "none" else chain["without_neighbour"]]
+        assert (sentence in told[0], chain["alternatives"]) == (True, [])
+
+    def test_neighbour_is_run_again_after_a_rebuild(self, count_suite):
+        """Neither the build nor the directory that it ran in before is there any more."""
+        directory = count_suite.path / "base"
+        count_suite.makepyfile(
+            test_count=TEST_COUNT.replace("number):", "number, tmp_path):").replace(
+                '["./count", *"x" * number]',
+                '[__file__.replace("test_count.py", "count"), *"x" * number], cwd=tmp_path',
+            )
+        )
+        count_suite.runpytest_subprocess("--cause-chain", "--deselect", FAILING, f"--basetemp={directory}")
+        compile_program(count_suite.path / "count", COUNT.replace("(void)argv;", "(void)argv;\n    argc += 0;"))
+        result = count_suite.runpytest_subprocess("--cause-chain", FAILING, f"--basetemp={directory}")
+        assert read_outcome(result) == (1, {"failed": 1})
+        beside = find_alternative(read_chain(count_suite.path))
+        assert (beside["reason"], beside["passing"]["test"]) == (None, "test_count.py::test_count[1]")
+        assert [cause["variable"] for link in beside["chain"] for cause in link["causes"]] == ["argc"]
 
     def test_cache_that_cannot_be_written_is_done_without(self, count_suite):
         (count_suite.path / ".pytest_cache").write_text("not a directory")

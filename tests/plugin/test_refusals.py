@@ -233,14 +233,6 @@ def test_without_passing_neighbour_or_repair(count_suite, numbers, sentence):
     assert read_sentence(result.stdout.str(), FAILING) == sentence
 
 
-def test_rebuilt_program_has_no_neighbour_of_the_old_build(count_suite):
-    count_suite.runpytest_subprocess("--cause-chain", "--deselect", FAILING)
-    compile_program(count_suite.path / "count", COUNT.replace("> 2", "> 1 && argc != 2"))
-    count_suite.makepyfile(test_count=TEST_LETTERS)
-    result = count_suite.runpytest_subprocess("--cause-chain", FAILING)
-    assert "no other test runs count" in read_sentence(result.stdout.str())
-
-
 def test_flaky_test_that_passes_when_run_again(count_suite):
     """Here nothing about the program is flaky, but the test itself."""
     count_suite.makepyfile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from suites import Diagnosed, Session, ShareSession, copy_fixture, read_chain, run_session
+from suites import PATIENTLY, Diagnosed, Session, ShareSession, copy_fixture, read_chain, run_session
 from test_fixture_chains import list_variables
 
 # What a container's profile does: a filter of system calls that all processes of the session inherit.
@@ -42,7 +42,7 @@ assert libc.personality(0xFFFFFFFF) == -1
 def run_forbidden(name: str, directory: Path) -> Session:
     copy_fixture(name, directory)
     (directory / "forbid.py").write_text(FORBID)
-    return run_session(directory, "-p", "forbid", "-n", "0")
+    return run_session(directory, "-p", "forbid", "-n", "0", PATIENTLY)
 
 
 @pytest.mark.parametrize("name", ["sample", "jukebox"])
