@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from pytest_causechain import diagnosis
 from pytest_causechain.diagnosis import Interrupted, Pair
 from pytest_causechain.model.chain import Alternative, Chain
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
@@ -19,10 +20,9 @@ from pytest_causechain.model.verdict import Oracle, Verdict
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.oracle.answers import UserOracle
 from pytest_causechain.oracle.exact import ExactOracle
-from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.oracle.replay import Replay, Replays
 from pytest_causechain.oracle.symptom import learn_symptom
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.process.closing import Closing
 from pytest_causechain.repairs.search import Attempt, Findings, find_repairs
 from pytest_causechain.repairs.suspects import Ranking
 from pytest_causechain.report.wording import describe_repair
@@ -37,29 +37,27 @@ VOTERS = 2
 # In chain.json; many repairs of one line are much the same.
 REPAIRS_TOLD = 50
 
-OpenReplay = Callable[[Sequence[str], Program, float], Replay]
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Case(Closing):
+class Case:
     """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none.
-    `recalled` are those that have not run in this session."""
+    `recalled` are those that have not run in this session. `crash` is where the test failed."""
 
     recording: Recording
     run: Run
+    crash: str | None
     neighbours: Sequence[Neighbour]
     absence: str | None
     recalled: set[str]
     settings: Settings
-    open_replay: OpenReplay
+    replays: Replays
     progress: Progress
     also_failing: list[Case] = field(default_factory=list)
     # Already spent on its repairs, for the sake of another failing test.
     seconds: float = 0.0
     _findings: Findings | None = None
-    # Sessions in which the tests are asked, by the program they start: kept, since each takes a second to begin.
-    _replays: dict[Program, Replay] = field(default_factory=dict)
 
     @property
     def test(self) -> str:
@@ -75,30 +73,21 @@ class Case(Closing):
         begin = time.monotonic()
         chains: list[Chain] = []
         try:
-            with self:
-                self._collect(chains, deadline)
+            self._collect(chains, deadline)
         except KeyboardInterrupt as interrupt:
             chains += [interrupt.chain] if isinstance(interrupt, Interrupted) else []
             raise Interrupted(self._join(chains, time.monotonic() - begin, "interrupted.")) from None
         return self._join(chains, time.monotonic() - begin)
 
-    def close(self) -> None:
-        while self._replays:
-            self._replays.popitem()[1].close()
-
-    def _replay(self, program: Program) -> Replay:
+    def _replay(self) -> Replay:
         """How long it may take to answer, each question says."""
-        if program not in self._replays:
-            tests = [self.test, *(near.recording.test for near in self.neighbours[:NEIGHBOURS_TRIED])]
-            self._replays[program] = self.open_replay(tests, program, self.settings.timeout_seconds)
-        return self._replays[program]
+        return self.replays.find([self.test, *(near.recording.test for near in self.neighbours[:NEIGHBOURS_TRIED])])
 
     def _collect(self, chains: list[Chain], deadline: float) -> None:
         self.find_repairs(deadline)
         now = time.monotonic()
         for other in self.also_failing[:VOTERS]:
-            with other:
-                other.find_repairs(time.monotonic() + other.settings.timeout_seconds)
+            other.find_repairs(time.monotonic() + other.settings.timeout_seconds)
         # The others have time of their own.
         deadline += time.monotonic() - now
         now = time.monotonic()
@@ -119,11 +108,10 @@ class Case(Closing):
             passing = [neighbour.run.command for neighbour in self.neighbours]
             failing = [other.command for other in self.also_failing]
             try:
-                hearing = Hearing(self._replay(self.command.program), end)
-                hearing.check_failure(self.test)
-                ask = partial(hearing.ask, self.test)
+                hearing = Hearing(self._replay(), end, self.test, self.run, self.crash)
+                hearing.check_failure()
                 known = (self._findings, self.settings.libraries, self.settings.cache)
-                find_repairs(self.command, passing, failing, ask, end, self.progress, *known)
+                find_repairs(self.command, passing, failing, hearing.ask, end, self.progress, *known)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
             self.seconds = time.monotonic() - begin
@@ -140,17 +128,18 @@ class Case(Closing):
         left = deadline - time.monotonic()
         why = f"the same run {describe_repair(attempt.repair)}"
         pair = Pair(self.command, self.command, self.test, self.test, 0.0, why, attempt.alteration, attempt.repair)
-        hearing = Hearing(self._replay(self.command.program), deadline)
+        hearing = Hearing(self._replay(), deadline, self.test, self.run, self.crash)
         settings = replace(self.settings, timeout_seconds=left)
-        learn = partial(learn_exact, partial(hearing.ask, self.test))
+        learn = partial(learn_exact, hearing.ask)
         return diagnosis.diagnose_pair(pair, learn, settings, self.progress)
 
     def _diagnose_neighbour(self, neighbour: Neighbour, deadline: float) -> Chain:
         left = deadline - time.monotonic()
         test = neighbour.recording.test
         pair = Pair(neighbour.run.command, self.command, test, self.test, neighbour.distance, neighbour.why)
-        replay = self._replay(neighbour.run.command.program)
-        hearing = NeighbourHearing(replay, deadline, test, self.test, test in self.recalled)
+        hearing = NeighbourHearing(
+            self._replay(), deadline, self.test, self.run, self.crash, test, neighbour.run, test in self.recalled
+        )
         settings = replace(self.settings, timeout_seconds=left)
         return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress)
 
@@ -215,19 +204,30 @@ def learn_exact(ask: Callable[[Observation], Verdict], twin: Observation, failin
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """Asks tests about runs, within the budget."""
+    """Asks the failing test about its run, within the budget. `crash` is where it failed in the user's session."""
 
     replay: Replay
     deadline: float
+    test: str
+    run: Run
+    crash: str | None
 
-    def ask(self, test: str, observation: Observation) -> Verdict:
-        return self._in_time(partial(self.replay.verdict, test, observation))
+    def ask(self, observation: Observation) -> Verdict:
+        return self._in_time(partial(self.replay.verdict, self.test, self.run, observation))
 
-    def check_failure(self, test: str) -> None:
-        if self._in_time(partial(self.replay.base, test)).outcome != "failed":
+    def check_failure(self) -> None:
+        """A Refusal when the test, run alone, does not fail as it did."""
+        verdict = self._in_time(partial(self.replay.base, self.test))
+        if verdict.outcome != "failed":
             raise Refusal(
-                f"{test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
+                f"{self.test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
                 "independent of time, chance and order first."
+            )
+        if None not in (self.crash, verdict.crash) and verdict.crash != self.crash:
+            places = (f"{Path(place).name}" for place in (self.crash, verdict.crash) if place)
+            raise Refusal(
+                "{} failed at {}, but at {} when it is run again: make it independent of other tests, time and chance "
+                "first.".format(self.test, *places)
             )
 
     def _in_time(self, answer: Callable[[], Verdict]) -> Verdict:
@@ -250,19 +250,19 @@ class NeighbourHearing(Hearing):
     """Asks both tests whether their outcomes stand, and the failing one about each experiment."""
 
     neighbour: str
-    test: str
+    neighbour_run: Run
     # Whether the neighbour has not run in this session.
     is_recalled: bool
 
     def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
         self._check_neighbour(passing)
         with contextlib.suppress(Unreplayable):  # a crash or a hang can be told without the test
-            self.check_failure(self.test)
-        return learn_symptom(passing, failing, partial(self.ask, self.test))
+            self.check_failure()
+        return learn_symptom(passing, failing, self.ask)
 
     def _check_neighbour(self, passing: Observation) -> None:
         try:
-            verdict = self.ask(self.neighbour, passing)
+            verdict = self._in_time(partial(self.replay.verdict, self.neighbour, self.neighbour_run, passing))
         except Unreplayable:
             if self.is_recalled:
                 raise Refusal(

@@ -59,6 +59,13 @@ class Recording:
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        with self._recorder.set_up(fixturedef, fixturedef.argname):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         self._failed |= report.failed
@@ -68,7 +75,7 @@ class Recording:
             from pytest_causechain.model.recording import ATTRIBUTE
 
             outcome = "failed" if self._failed else "skipped" if self._skipped else "passed"
-            recording = self._recorder.finish(outcome)  # type: ignore[arg-type]
+            recording = self._recorder.finish(outcome, find_fixtures(item))  # type: ignore[arg-type]
             if recording.runs or recording.refusals:
                 record = {"recording": encode(recording), "marker": read_marker(item)}
                 setattr(report, ATTRIBUTE, json.dumps(record))
@@ -77,6 +84,12 @@ class Recording:
 
                     promise_attachment(item.config, item.nodeid)
         return report
+
+
+def find_fixtures(item: pytest.Item) -> list[object]:
+    """Those that the test used; pytest tells of them in private only."""
+    request = getattr(item, "_request", None)
+    return list(getattr(request, "_fixture_defs", {}).values())
 
 
 def read_marker(item: pytest.Item) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Collection, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,9 @@ from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import decode
 from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.oracle.replay import Replay, Replays
+from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.oracle.values import locate_crash
 from pytest_causechain.publishing import Publisher
 from pytest_causechain.settings import Settings
 
@@ -26,8 +30,10 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.case import Case
-    from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
+
+# Of the time for a failing test, for finding out which of its runs is guilty.
+GUILT_SHARE = 0.25
 
 
 @dataclass(slots=True)
@@ -49,6 +55,7 @@ class SessionDiagnosis:
         # Tests of earlier sessions only: whether they still pass has not been seen.
         self._recalled: set[str] = set()
         self._cases: dict[str, Case] = {}
+        self._replays = Replays(self._open_replay)
         self._publisher = Publisher(config, settings)
         self._notes = self._publisher.notes
         self._current = ""
@@ -109,6 +116,7 @@ class SessionDiagnosis:
         except Exception as error:
             self._notes.append(f"gave up after an internal error, please report it: {error!r}")
         finally:
+            self._replays.close()
             self._progress(None)
         self._publisher.finish()
 
@@ -170,23 +178,48 @@ class SessionDiagnosis:
             recording, run = self._choose_run(failure)
             neighbours, absence = self._choose_neighbours(failure, recording, run)
             settings = replace(self._settings, cache=self._cache_directory())
+            crash = locate_crash(failure.report)
             self._cases[test] = Case(
-                recording, run, neighbours, absence, self._recalled, settings, self._replay, self._progress
+                recording, run, crash, neighbours, absence, self._recalled, settings, self._replays, self._progress
             )
         return self._cases[test]
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
+        """The guilty one."""
         from pytest_causechain.neighbours.ranking import guilty_run
 
         assert failure.recording is not None
         recording = failure.recording
+        if is_unexpected_pass(failure.report):
+            raise Refusal(f"{recording.test} passes although it is marked xfail(strict=True): remove the mark.")
         wanted = (failure.marker or {}).get("program")
         if wanted:
             runs = tuple(run for run in recording.runs if is_program(run, wanted))
             if recording.runs and not runs:
                 raise Refusal(f"{recording.test} does not start {wanted}: mend program= of its marker cause_chain.")
             recording = replace(recording, runs=runs)
+        if len(recording.runs) > 1:
+            return recording, self._find_guilty(recording)
         return recording, guilty_run(recording)
+
+    def _find_guilty(self, recording: Recording) -> Run:
+        """By asking the test; of one that cannot be asked, the last run that was killed, else the last."""
+        from pytest_causechain.oracle.guilt import find_guilty
+
+        self._progress(f"looking for the guilty one of {len(recording.runs)} runs")
+        test = recording.test
+        replay = self._replays.find([test])
+        replay.timeout_seconds = self._settings.timeout_seconds
+        deadline = time.monotonic() + GUILT_SHARE * self._settings.timeout_seconds
+        try:
+            failure = replay.base(test)
+            if failure.outcome == "failed":
+                ask = partial(replay.verdict, test)
+                return find_guilty(test, recording.runs, failure, replay.shown(test), ask, deadline)
+        except Unreplayable:
+            pass  # whether that matters will turn out
+        killed = [run for run in recording.runs if run.returncode is not None and run.returncode < 0]
+        return (killed or recording.runs)[-1]
 
     def _choose_neighbours(
         self, failure: Failure, recording: Recording, run: Run
@@ -201,14 +234,13 @@ class SessionDiagnosis:
         ranked = rank_neighbours(recording, run, candidates)
         return ranked, None if ranked else explain_absence(recording, run, candidates)
 
-    def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
+    def _open_replay(self, files: Collection[str]) -> Replay:
         return Replay(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
             arguments=own_arguments(self._config),
-            tests=tests,
-            program=program,
-            timeout_seconds=timeout_seconds,
+            files=files,
+            timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
         )
 
@@ -241,6 +273,10 @@ class SessionDiagnosis:
             return
         width = reporter._tw.fullwidth - 1
         reporter.rewrite(f"cause-chain: {self._current}: {text}"[:width], erase=True)
+
+
+def is_unexpected_pass(report: pytest.TestReport) -> bool:
+    return isinstance(report.longrepr, str) and report.longrepr.startswith("[XPASS(strict)]")
 
 
 def skipped(failure: Failure) -> bool:

@@ -13,6 +13,9 @@ class Outcome(enum.Enum):
     UNRESOLVED = "unresolved"
 
 
+Shown = tuple[str, int, bytes, bytes, tuple[tuple[str, bytes | None], ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One line of a backtrace; file is None for code without debug information."""
@@ -27,7 +30,9 @@ class Observation:
     """How a run ended and all it wrote.
 
     `code` is the exit status or the signal number; a run stopped by a limit of ours has the ending "timeout".
-    `backtrace` tells where it was then, innermost frame first, for "signal" and "timeout".
+    `backtrace` tells where it was then, innermost frame first, for "signal" and "timeout". `files` are those below the
+    working directory and the test's temporary directories that the run wrote, by absolute path as the original run
+    named them, with their content (None: removed).
     """
 
     ending: Literal["exit", "signal", "timeout"]
@@ -35,6 +40,12 @@ class Observation:
     stdout: bytes = b""
     stderr: bytes = b""
     backtrace: tuple[Frame, ...] = ()
+    files: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def shown(self) -> Shown:
+        """All that a test can see of it."""
+        return self.ending, self.code, self.stdout, self.stderr, self.files
 
     @property
     def returncode(self) -> int:

@@ -31,16 +31,24 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`outcome` is "diverged" when the replayed test started other programs than before. `where` is the
-    file:line in the test's file at which `exception` (the type's name) was raised. `fails_when` is what the
+    """`outcome` is "diverged" when the replayed test started other programs than before. `trail` tells by file:line how
+    the user's own code led to where `exception` (the type's name) was raised, outermost first. `crash` is the place
+    that pytest reports, by its whole path. `starts` counts the programs that were started. `fails_when` is what the
     marker's function of that name said, where there is one."""
 
     outcome: Literal["passed", "failed", "skipped", "diverged"]
     exception: str | None = None
     message: str | None = None
-    where: str | None = None
+    trail: tuple[str, ...] = ()
     comparison: Comparison | None = None
+    crash: str | None = None
+    starts: int = 0
     fails_when: bool | None = None
+
+    @property
+    def where(self) -> str | None:
+        """The innermost place in the user's own code."""
+        return self.trail[-1] if self.trail else None
 
 
 class Oracle(Protocol):

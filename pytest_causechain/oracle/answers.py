@@ -18,8 +18,8 @@ Side = Literal["left", "right"]
 
 
 def is_same_failure(one: Verdict, other: Verdict) -> bool:
-    """Whether both failed at the same place with the same exception."""
-    return one.outcome == other.outcome == "failed" and (one.exception, one.where) == (other.exception, other.where)
+    """Whether both failed at the same place, reached in the same way, with the same exception."""
+    return one.outcome == other.outcome == "failed" and (one.exception, one.trail) == (other.exception, other.trail)
 
 
 def take_side(comparison: Comparison, side: Side) -> Value:
@@ -125,13 +125,9 @@ class OutputOracle:
         return Rule("output", f"it prints exactly {text}{stream} and ends with status {self.failing.returncode}")
 
     def judge(self, observation: Observation) -> Outcome:
-        if _shown(observation) == _shown(self.failing):
+        if observation.shown == self.failing.shown:
             return Outcome.FAIL
-        if _shown(observation) == _shown(self.passing):
+        if observation.shown == self.passing.shown:
             return Outcome.PASS
         passed = observation.ending == "exit" and self.ask(observation).outcome == "passed"
         return Outcome.PASS if passed else Outcome.UNRESOLVED
-
-
-def _shown(observation: Observation) -> tuple[str, int, bytes, bytes]:
-    return observation.ending, observation.code, observation.stdout, observation.stderr

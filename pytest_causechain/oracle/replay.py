@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from pytest_causechain.model.command import Program
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
@@ -36,7 +37,7 @@ _TELLING = re.compile(r"E  |ERROR|INTERNALERROR>|Exit:|!!!|[\w.]+(Error|Exceptio
 
 
 class Replay(Closing):
-    """Verdicts of `tests` (node ids) on runs of `program`. The session is started for the first question: where all
+    """Verdicts of the tests in `files` (paths from rootdir). The session is started for the first question: where all
     runs crash, nobody asks.
 
     `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
@@ -48,25 +49,23 @@ class Replay(Closing):
         rootdir: Path,
         invocation_dir: Path,
         arguments: Sequence[str],
-        tests: Sequence[str],
-        program: Program,
+        files: Collection[str],
         timeout_seconds: float,
         inifile: Path | None = None,
     ) -> None:
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
-        files = dict.fromkeys(f"{rootdir}/{test.partition('::')[0]}" for test in tests)
-        self._arguments = (*arguments, *configuration, *files)
-        self._tests = tuple(tests)
-        self._program = program
+        self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
+        self.files = frozenset(files)
         self._invocation_dir = invocation_dir
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
-        self._restarts = 0
-        # Set when there is no use in another try.
+        self._restarts: Counter[str] = Counter()
+        # Set when there is no use in another try, of all tests or of one.
         self._end: Unreplayable | None = None
-        self._bases: dict[str, Verdict] = {}
+        self._ends: dict[str, Unreplayable] = {}
+        self._bases: dict[str, Answer] = {}
 
     def close(self) -> None:
         if self._process is not None:
@@ -74,37 +73,49 @@ class Replay(Closing):
             self._process = None
 
     def base(self, test: str) -> Verdict:
-        """What the test says with its real program in the isolated session; it is run once for this."""
-        if test not in self._bases:
-            self._bases[test] = self._ask(Question(test, None))
-        return self._bases[test]
+        """What the test says with its real programs in the isolated session; it is run once for this."""
+        verdict = self._ask_base(test).verdict
+        assert verdict is not None
+        return verdict
 
-    def verdict(self, test: str, observation: Observation) -> Verdict:
-        """What the test says when its last start of the program shows `observation`.
+    def shown(self, test: str) -> tuple[Observation, ...]:
+        """What its real programs showed then, as far as the test has seen it."""
+        return self._ask_base(test).shown
 
-        "diverged" when the test does not get to that start as it did with the real program, and also when it does
+    def verdict(self, test: str, run: Run, observation: Observation) -> Verdict:
+        """What the test says when this run of it shows `observation`.
+
+        "diverged" when the test does not get to that start as it did with the real programs, and also when it does
         not end in time or takes the whole session with it; when that happens a second time, it is a Refusal.
         """
         self.base(test)
         try:
-            return self._ask(Question(test, observation))
+            verdict = self._ask(Question(test, run, observation)).verdict
         except _SessionLost as lost:
-            if self._restarts == MAX_RESTARTS:
-                self._end = lost
+            if self._restarts[test] == MAX_RESTARTS:
+                self._ends[test] = lost
                 raise
-            self._restarts += 1
+            self._restarts[test] += 1
             return Verdict("diverged", message=str(lost))
+        assert verdict is not None
+        return verdict
 
-    def _ask(self, question: Question) -> Verdict:
-        if self._end is not None:
-            raise self._end
+    def _ask_base(self, test: str) -> Answer:
+        if test not in self._bases:
+            self._bases[test] = self._ask(Question(test))
+        return self._bases[test]
+
+    def _ask(self, question: Question) -> Answer:
+        end = self._end or self._ends.get(question.test)
+        if end is not None:
+            raise end
         if self._process is None:
-            self._process = self._start_process()
+            self._process = self._start_process(question.test)
         process = self._process
         try:
             if question.observation is not None and question.test not in process.prepared:
-                # A new session runs the real program first, which may take longer than any replay.
-                process.exchange(Question(question.test, None), self.timeout_seconds)
+                # A new session runs the real programs first, which may take longer than any replay.
+                process.exchange(Question(question.test), self.timeout_seconds)
             answer = process.exchange(question, self.timeout_seconds)
         except _SessionLost as lost:
             self._process = None
@@ -114,23 +125,44 @@ class Replay(Closing):
         process.prepared.add(question.test)
         if answer.verdict is None:
             raise (Unreplayable if answer.unreplayable else Refusal)(answer.refusal)
-        return answer.verdict
+        return answer
 
-    def _start_process(self) -> _SessionProcess:
+    def _start_process(self, test: str) -> _SessionProcess:
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
                 process = _SessionProcess(self._invocation_dir)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            process.exchange(Task(self._arguments, self._tests, self._program, basetemp), self.timeout_seconds)
+            process.exchange(Task(self._arguments, basetemp), self.timeout_seconds)
         except BaseException as error:
             if process is not None:
                 process.close()
             if isinstance(error, _SessionLost):
-                self._end = Unreplayable(f"{self._tests[0]} cannot be replayed because {error}")
+                self._end = Unreplayable(f"{test} cannot be replayed because {error}")
                 raise self._end from None
             raise
         return process
+
+
+class Replays(Closing):
+    """Keeps sessions open for all who ask: each takes a second to begin."""
+
+    def __init__(self, open_replay: Callable[[Collection[str]], Replay]) -> None:
+        self._open_replay = open_replay
+        self._replays: list[Replay] = []
+
+    def find(self, tests: Iterable[str]) -> Replay:
+        """One that has these tests."""
+        files = {test.partition("::")[0]: None for test in tests}
+        found = next((replay for replay in self._replays if replay.files.issuperset(files)), None)
+        if found is None:
+            found = self._open_replay(files)
+            self._replays.append(found)
+        return found
+
+    def close(self) -> None:
+        while self._replays:
+            self._replays.pop().close()
 
 
 class _SessionLost(Unreplayable):

@@ -1,7 +1,7 @@
 """A pytest session that answers Questions instead of running through its tests.
 
-It lives in a process of its own (see replay.py), collects the asked tests only and runs the whole protocol of one of
-them for each question: fresh function fixtures, wider scopes kept, everything real but the guilty run.
+It lives in a process of its own (see replay.py) and runs the whole protocol of one test for each question: fresh
+function fixtures, wider scopes kept, everything real but the run that is asked about.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from _pytest.runner import runtestprotocol
 
 import pytest_causechain
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
 from pytest_causechain.oracle.disarming import disarm_cache, disarm_options
 from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
-from pytest_causechain.oracle.starts import Plan, Substitution, Survey
+from pytest_causechain.oracle.starts import Plan, Scene, Sighting, Substitution, Survey, make_plan
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.oracle.values import describe_comparison, describe_message
+from pytest_causechain.oracle.values import describe_comparison, describe_message, locate_crash
+from pytest_causechain.oracle.written import WrittenFiles
 from pytest_causechain.recording.seam import Seam, Watch
 
 # As pytest itself cuts the test's name for the directory of tmp_path.
@@ -65,8 +67,11 @@ class ReplaySession:
         self.task = task
         self.collected: list[pytest.Item] = []
         self.collection_problems: dict[str, str] = {}
-        self.plans: dict[str, tuple[Verdict, Plan]] = {}
-        self.shared_setups = 0
+        self.verdicts: dict[str, Verdict] = {}
+        # What each test started itself, and each fixture of a wider scope when it was last set up with real programs.
+        self.own: dict[str, list[Sighting]] = {}
+        self.shared: dict[str, tuple[Scene, list[Sighting]]] = {}
+        self.scenes: list[Scene] = []
         # Of the run under way.
         self.reports: list[pytest.TestReport] = []
         self.error: pytest.ExceptionInfo[BaseException] | None = None
@@ -105,18 +110,21 @@ class ReplaySession:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
         # Whatever other plugins sort out of this small session, they let pass in the user's.
-        self.collected = [item for item in items if item.nodeid in self.task.tests]
+        self.collected = list(items)
         yield
         items[:] = self.collected
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        wider = fixturedef.scope != "function"
-        self.shared_setups += wider
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        self.scenes.append(Scene(fixturedef, request))
         try:
             return (yield)
         finally:
-            self.shared_setups -= wider
+            self.scenes.pop()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_assertrepr_compare(self, op: str, left: object, right: object) -> None:
@@ -145,10 +153,11 @@ class ReplaySession:
     def answer(self, question: Question) -> Answer:
         try:
             item = self.find_item(question.test)
-            verdict, plan = self.plans.get(item.nodeid) or self.run_real(item)
-            if question.observation is not None:
-                verdict = self.run_replay(item, plan, question.observation)
-            return Answer(verdict)
+            if item.nodeid not in self.verdicts:
+                self.run_real(item)
+            if question.run is not None and question.observation is not None:
+                return Answer(self.run_replay(item, question.run, question.observation))
+            return Answer(self.verdicts[item.nodeid], shown=self.list_shown(item))
         except Refusal as refusal:
             return Answer(refusal=str(refusal), unreplayable=isinstance(refusal, Unreplayable))
 
@@ -168,29 +177,44 @@ class ReplaySession:
             raise Unreplayable(f"{test} uses subtests, which cannot be replayed: use pytest.mark.parametrize.")
         return item
 
-    def run_real(self, item: pytest.Function) -> tuple[Verdict, Plan]:
-        """The run with the real program, by which the guilty start is found."""
-        for is_repeated in (False, True):
-            if is_repeated:
-                # The start may be in a wider fixture that another test has had set up already.
-                tear_down(item.session, None)
-            survey = Survey(self.is_in_shared_setup)
-            verdict = self.run(item, survey.watch)
-            plan = survey.make_plan(self.task.program)
-            if plan is not None:
-                self.plans[item.nodeid] = verdict, plan
-                return verdict, plan
-        name = Path(self.task.program.path).name
-        raise Unreplayable(f"the replayed test {item.nodeid} did not start {name}: start it with subprocess.run.")
+    def run_real(self, item: pytest.Function) -> None:
+        """The run with the real programs, which shows what there is to replace."""
+        survey = Survey(self.current_scene)
+        verdict = self.run(item, survey.watch)
+        self.shared.update(survey.shared)
+        self.own[item.nodeid] = survey.own
+        self.verdicts[item.nodeid] = replace(verdict, starts=len(survey.own))
 
-    def run_replay(self, item: pytest.Function, plan: Plan, observation: Observation) -> Verdict:
-        if plan.is_shared:
-            tear_down(item.session, None)
-        substitution = Substitution(self.task.program, plan, observation, self.task.basetemp, self.is_in_shared_setup)
-        verdict = self.run(item, substitution.watch)
+    def list_shown(self, item: pytest.Function) -> tuple[Observation, ...]:
+        sightings = [*self.own[item.nodeid], *(seen for _, shared in self.shared.values() for seen in shared)]
+        return tuple(dict.fromkeys(shown for seen in sightings if (shown := seen.shown) is not None))
+
+    def find_plan(self, item: pytest.Function, run: Run) -> Plan:
+        if run.fixture is None:
+            plan = make_plan(run, self.own[item.nodeid], None)
+        else:
+            scene, sightings = self.shared.get(run.fixture, (None, []))
+            plan = make_plan(run, sightings, scene)
+        if plan is None:
+            name = Path(run.command.program.path).name
+            raise Unreplayable(
+                f"the replayed test {item.nodeid} did not start {name} as before: make it start the same."
+            )
+        return plan
+
+    def run_replay(self, item: pytest.Function, run: Run, observation: Observation) -> Verdict:
+        plan = self.find_plan(item, run)
+        if plan.scene is not None:
+            plan.scene.undo()
+        with WrittenFiles() as files:
+            substitution = Substitution(run, plan, observation, self.task.basetemp, self.current_scene, files)
+            verdict = self.run(item, substitution.watch)
+        if plan.scene is not None:
+            plan.scene.undo()  # nobody else may get what was put in its place
         if not substitution.is_done:
             verdict = Verdict("diverged", message="the test did not start the program as before")
-        return replace(verdict, fails_when=ask_marker(item, plan.argvs[-1], observation))
+        said = ask_marker(item, plan.argvs[-1], observation)
+        return replace(verdict, starts=substitution.count, fails_when=said)
 
     def run(self, item: pytest.Function, watch: Watch) -> Verdict:
         self.reports, self.error, self.comparison = [], None, None
@@ -212,16 +236,25 @@ class ReplaySession:
         if error is None:  # a test that is marked xfail(strict=True) and passes
             return Verdict("failed")
         spots = [(frame.f_code, line) for frame, line in walk_tb(error.tb)]
-        lines = [line for code, line in spots if Path(code.co_filename) == item.path]
+        trail = [f"{Path(code.co_filename).name}:{line}" for code, line in spots if is_own(code, item)]
         comparison = None
         # The last failed comparison may be that of an assertion which was expected to fail.
         if self.comparison is not None and self.comparison[1] in spots:
             comparison = self.comparison[0]
-        where = f"{item.path.name}:{lines[-1]}" if lines else None
-        return Verdict("failed", error.type.__name__, describe_message(error.value), where, comparison)
+        failed = next(report for report in self.reports if report.failed)
+        message = describe_message(error.value)
+        return Verdict("failed", error.type.__name__, message, tuple(trail), comparison, locate_crash(failed))
 
-    def is_in_shared_setup(self) -> bool:
-        return self.shared_setups > 0
+    def current_scene(self) -> Scene | None:
+        return self.scenes[-1] if self.scenes else None
+
+
+def is_own(code: CodeType, item: pytest.Item) -> bool:
+    """Whether it is the user's: the test's file, or another below the root of the tests that nobody installed."""
+    path = Path(code.co_filename)
+    if path == item.path:
+        return True
+    return path.is_relative_to(item.config.rootpath) and not any(part.endswith("-packages") for part in path.parts)
 
 
 class Sibling:

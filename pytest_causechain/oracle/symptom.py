@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.observation import Observation, Outcome, Shown
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
 from pytest_causechain.oracle.answers import (
@@ -53,13 +53,12 @@ class _Memory:
     """Asks about each run once. What a run showed decides: where it crashed makes no difference to a test."""
 
     ask: Ask
-    verdicts: dict[tuple[str, int, bytes, bytes], Verdict] = field(default_factory=dict)
+    verdicts: dict[Shown, Verdict] = field(default_factory=dict)
 
     def __call__(self, observation: Observation) -> Verdict:
-        key = (observation.ending, observation.code, observation.stdout, observation.stderr)
-        if key not in self.verdicts:
-            self.verdicts[key] = self.ask(observation)
-        return self.verdicts[key]
+        if observation.shown not in self.verdicts:
+            self.verdicts[observation.shown] = self.ask(observation)
+        return self.verdicts[observation.shown]
 
 
 def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from pytest_causechain.model.verdict import Comparison, Value
+
+if TYPE_CHECKING:
+    import pytest
 
 # A comparison crosses a pipe with each verdict. What is longer is cut and gets a digest of the whole, so that
 # different values stay different; no reader sees that much of it.
@@ -71,3 +75,9 @@ def describe_message(error: BaseException) -> str:
     except Exception:
         text = ""
     return text.partition("\n")[0][:MAX_MESSAGE_CHARACTERS]
+
+
+def locate_crash(report: pytest.TestReport) -> str | None:
+    """Where pytest reports that the exception came up; None where it does not."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return f"{crash.path}:{crash.lineno}" if crash is not None else None

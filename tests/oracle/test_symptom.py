@@ -40,7 +40,7 @@ def check(line: int, left: object, operator: str, right: object) -> None:
     holds["not in"] = lambda: left not in right
     if not holds[operator]():
         raise Failed(
-            Verdict("failed", "AssertionError", "assert", f"t.py:{line}", describe_comparison(operator, left, right))
+            Verdict("failed", "AssertionError", "assert", (f"t.py:{line}",), describe_comparison(operator, left, right))
         )
 
 
@@ -53,7 +53,7 @@ def asking(body: Callable[[str, int], None]) -> Callable[[Observation], Verdict]
         except Failed as failed:
             return failed.args[0]
         except Exception as error:
-            return Verdict("failed", type(error).__name__, str(error), "t.py:1")
+            return Verdict("failed", type(error).__name__, str(error), ("t.py:1",))
         return Verdict("passed")
 
     return ask
@@ -278,9 +278,9 @@ class TestSameExpectation:
     def test_failure_elsewhere_is_another_one(self):
         def body(out, code):
             if out.startswith("2"):
-                raise Failed(Verdict("failed", "AssertionError", where="t.py:3"))
+                raise Failed(Verdict("failed", "AssertionError", trail=("t.py:3",)))
             if out.startswith("x"):
-                raise Failed(Verdict("failed", "AssertionError", where="t.py:4"))
+                raise Failed(Verdict("failed", "AssertionError", trail=("t.py:4",)))
             if out.startswith("y"):
                 raise Failed(Verdict("skipped"))
 
@@ -299,7 +299,7 @@ class TestOutput:
     def ask(observation: Observation) -> Verdict:
         if observation.stdout == b"right":
             return Verdict("passed")
-        return Verdict("failed", "AssertionError", "assert False", "t.py:3")
+        return Verdict("failed", "AssertionError", "assert False", ("t.py:3",))
 
     def test_exact_output(self):
         oracle = learn_symptom(printed("6\n"), printed("0 11\n"), self.ask)

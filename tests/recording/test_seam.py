@@ -13,7 +13,8 @@ import pytest
 
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.recording import standard_input
-from pytest_causechain.recording.seam import Seam, Start
+from pytest_causechain.recording.seam import Seam
+from pytest_causechain.recording.start import Start
 
 METHODS = ("_execute_child", "communicate", "wait", "poll")
 
