@@ -18,7 +18,7 @@ from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.verdict import Oracle, Verdict
 from pytest_causechain.neighbours.ranking import Neighbour
-from pytest_causechain.oracle.answers import UserOracle
+from pytest_causechain.oracle.answers import UserOracle, is_same_failure
 from pytest_causechain.oracle.exact import ExactOracle
 from pytest_causechain.oracle.replay import Replay, Replays
 from pytest_causechain.oracle.symptom import learn_symptom
@@ -230,6 +230,15 @@ class Hearing:
                 "first.".format(self.test, *places)
             )
 
+    def check_replay(self, failing: Observation) -> None:
+        """A Refusal when the test fails otherwise on what its run shows here than it did with the real program."""
+        real, replayed = self.replay.base(self.test), self.ask(failing)
+        if replayed.outcome == "failed" and not is_same_failure(replayed, real):
+            raise Refusal(
+                f"{self.test} fails at {real.where}, but at {replayed.where} on the output of its program under "
+                "experiments: make the program independent of time, terminals and who starts it."
+            )
+
     def _in_time(self, answer: Callable[[], Verdict]) -> Verdict:
         self.replay.timeout_seconds = max(self.deadline - time.monotonic(), 0.0)
         try:
@@ -258,7 +267,12 @@ class NeighbourHearing(Hearing):
         self._check_neighbour(passing)
         with contextlib.suppress(Unreplayable):  # a crash or a hang can be told without the test
             self.check_failure()
+            self.check_replay(failing)
         return learn_symptom(passing, failing, self.ask)
+
+    def ask(self, observation: Observation) -> Verdict:
+        origin = self.neighbour_run.command
+        return self._in_time(partial(self.replay.verdict, self.test, self.run, observation, origin))
 
     def _check_neighbour(self, passing: Observation) -> None:
         try:

@@ -39,6 +39,8 @@ class Verdict:
     outcome: Literal["passed", "failed", "skipped", "diverged"]
     exception: str | None = None
     message: str | None = None
+    # Of the whole text of the exception: values that it shows are told apart.
+    digest: str | None = None
     trail: tuple[str, ...] = ()
     comparison: Comparison | None = None
     crash: str | None = None

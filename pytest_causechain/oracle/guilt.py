@@ -13,7 +13,7 @@ from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.answers import is_same_failure
+from pytest_causechain.oracle.answers import is_changed, is_same_failure
 
 # Of those before a failure, the last ones count: a test that fails at its hundredth run has looked at the others.
 MAX_RUNS = 20
@@ -62,7 +62,7 @@ def tell_effect(verdict: Verdict, failure: Verdict) -> str:
     if verdict.outcome != "failed":
         return "moves"
     if is_same_failure(verdict, failure):
-        if (verdict.message, verdict.comparison) == (failure.message, failure.comparison):
+        if not is_changed(verdict, failure):
             return "nothing"
         # In a loop an earlier run may have become the one that fails there.
         return "decides" if verdict.starts >= failure.starts else "moves"

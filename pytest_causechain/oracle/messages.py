@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.verdict import Verdict
@@ -24,11 +25,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What does the test say when this run of it shows this observation? Without one: of the real programs."""
+    """What does the test say when this run of it shows this observation? Without one: of the real programs.
+
+    `origins` are the commands of which it may be an observation: they tell where it wrote its files."""
 
     test: str
     run: Run | None = None
     observation: Observation | None = None
+    origins: tuple[Command, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
@@ -82,15 +83,15 @@ class Replay(Closing):
         """What its real programs showed then, as far as the test has seen it."""
         return self._ask_base(test).shown
 
-    def verdict(self, test: str, run: Run, observation: Observation) -> Verdict:
-        """What the test says when this run of it shows `observation`.
+    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
+        """What the test says when this run of it shows `observation`, which may also be one of the commands `origins`.
 
         "diverged" when the test does not get to that start as it did with the real programs, and also when it does
         not end in time or takes the whole session with it; when that happens a second time, it is a Refusal.
         """
         self.base(test)
         try:
-            verdict = self._ask(Question(test, run, observation)).verdict
+            verdict = self._ask(Question(test, run, observation, (run.command, *origins))).verdict
         except _SessionLost as lost:
             if self._restarts[test] == MAX_RESTARTS:
                 self._ends[test] = lost

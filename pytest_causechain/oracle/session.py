@@ -28,6 +28,7 @@ from _pytest.nodes import Node
 from _pytest.runner import runtestprotocol
 
 import pytest_causechain
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
@@ -36,7 +37,7 @@ from pytest_causechain.oracle.disarming import disarm_cache, disarm_options
 from pytest_causechain.oracle.messages import Answer, Question, Ready, Task
 from pytest_causechain.oracle.starts import Plan, Scene, Sighting, Substitution, Survey, make_plan
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.oracle.values import describe_comparison, describe_message, locate_crash
+from pytest_causechain.oracle.values import describe_comparison, describe_message, digest_message, locate_crash
 from pytest_causechain.oracle.written import WrittenFiles
 from pytest_causechain.recording.seam import Seam, Watch
 
@@ -156,7 +157,7 @@ class ReplaySession:
             if item.nodeid not in self.verdicts:
                 self.run_real(item)
             if question.run is not None and question.observation is not None:
-                return Answer(self.run_replay(item, question.run, question.observation))
+                return Answer(self.run_replay(item, question.run, question.observation, question.origins))
             return Answer(self.verdicts[item.nodeid], shown=self.list_shown(item))
         except Refusal as refusal:
             return Answer(refusal=str(refusal), unreplayable=isinstance(refusal, Unreplayable))
@@ -197,17 +198,17 @@ class ReplaySession:
             plan = make_plan(run, sightings, scene)
         if plan is None:
             name = Path(run.command.program.path).name
-            raise Unreplayable(
-                f"the replayed test {item.nodeid} did not start {name} as before: make it start the same."
-            )
+            raise Unreplayable(f"{item.nodeid} did not start {name} as before: make it start the same each time.")
         return plan
 
-    def run_replay(self, item: pytest.Function, run: Run, observation: Observation) -> Verdict:
+    def run_replay(
+        self, item: pytest.Function, run: Run, observation: Observation, origins: tuple[Command, ...]
+    ) -> Verdict:
         plan = self.find_plan(item, run)
         if plan.scene is not None:
             plan.scene.undo()
         with WrittenFiles() as files:
-            substitution = Substitution(run, plan, observation, self.task.basetemp, self.current_scene, files)
+            substitution = Substitution(plan, observation, origins, self.task.basetemp, self.current_scene, files)
             verdict = self.run(item, substitution.watch)
         if plan.scene is not None:
             plan.scene.undo()  # nobody else may get what was put in its place
@@ -242,8 +243,15 @@ class ReplaySession:
         if self.comparison is not None and self.comparison[1] in spots:
             comparison = self.comparison[0]
         failed = next(report for report in self.reports if report.failed)
-        message = describe_message(error.value)
-        return Verdict("failed", error.type.__name__, message, tuple(trail), comparison, locate_crash(failed))
+        return Verdict(
+            "failed",
+            exception=error.type.__name__,
+            message=describe_message(error.value),
+            digest=digest_message(error.value),
+            trail=tuple(trail),
+            comparison=comparison,
+            crash=locate_crash(failed),
+        )
 
     def current_scene(self) -> Scene | None:
         return self.scenes[-1] if self.scenes else None

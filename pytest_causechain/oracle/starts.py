@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pytest_causechain.model.command import Program
+from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
@@ -118,9 +118,9 @@ class Substitution:
     """Watches one replay: puts `observation` in the run's place, if the way there is the planned one, and the files it
     wrote where this test has its own."""
 
-    run: Run
     plan: Plan
     observation: Observation
+    origins: tuple[Command, ...]
     basetemp: str
     current_scene: Callable[[], Scene | None]
     files: WrittenFiles
@@ -146,7 +146,7 @@ class Substitution:
 
     def _deliver(self, recognised: Recognised) -> Observation:
         inner = recognised.inner
-        self.files.write(relocate_files(self.observation.files, self.run.command, inner.argv, inner.cwd))
+        self.files.write(relocate_files(self.observation.files, self.origins, inner.argv, inner.cwd))
         return limit_observation(self.observation, inner.limit_status)
 
     @property

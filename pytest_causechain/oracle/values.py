@@ -70,11 +70,18 @@ def _bound(text: str, limit: int) -> str:
 
 def describe_message(error: BaseException) -> str:
     """The first line of an exception's text."""
+    return _read_text(error).partition("\n")[0][:MAX_MESSAGE_CHARACTERS]
+
+
+def digest_message(error: BaseException) -> str:
+    return hashlib.sha256(_read_text(error).encode(errors="replace")).hexdigest()
+
+
+def _read_text(error: BaseException) -> str:
     try:
-        text = str(error)
+        return str(error)
     except Exception:
-        text = ""
-    return text.partition("\n")[0][:MAX_MESSAGE_CHARACTERS]
+        return ""
 
 
 def locate_crash(report: pytest.TestReport) -> str | None:

@@ -13,6 +13,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.recording.sanitizers import settle_options
 from pytest_causechain.recording.seam import Seam
 from pytest_causechain.recording.start import Start
 from pytest_causechain.recording.wrappers import find_executable, look_through
@@ -121,7 +122,8 @@ def recognise_start(start: Start) -> Recognised:
 
 def _describe_command(recognised: Recognised, stdin: bytes, base: Mapping[str, str]) -> Command:
     inner, program = recognised
-    return Command(program, inner.argv, inner.cwd, _derive_changes(base, inner.environment), stdin)
+    environment = settle_options(program, inner.environment)
+    return Command(program, inner.argv, inner.cwd, _derive_changes(base, environment), stdin)
 
 
 def _derive_changes(base: Mapping[str, str], environment: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
