@@ -210,11 +210,11 @@ class SessionDiagnosis:
         test = recording.test
         replay = self._replays.find([test])
         replay.timeout_seconds = self._settings.timeout_seconds
-        deadline = time.monotonic() + GUILT_SHARE * self._settings.timeout_seconds
         try:
             failure = replay.base(test)
             if failure.outcome == "failed":
                 ask = partial(replay.verdict, test)
+                deadline = time.monotonic() + GUILT_SHARE * self._settings.timeout_seconds
                 return find_guilty(test, recording.runs, failure, replay.shown(test), ask, deadline)
         except Unreplayable:
             pass  # whether that matters will turn out
