@@ -54,7 +54,8 @@ class SessionDiagnosis:
         self._recordings: dict[str, Recording] = {}
         # Tests of earlier sessions only: whether they still pass has not been seen.
         self._recalled: set[str] = set()
-        self._cases: dict[str, Case] = {}
+        # A Refusal where there can be none.
+        self._cases: dict[str, Case | Refusal] = {}
         self._replays = Replays(self._open_replay)
         self._publisher = Publisher(config, settings)
         self._notes = self._publisher.notes
@@ -171,18 +172,25 @@ class SessionDiagnosis:
 
     def _open_case(self, failure: Failure) -> Case:
         """Once for each failing test: what was learned of it is of use to others."""
-        from pytest_causechain.case import Case
-
         test = failure.report.nodeid
         if test not in self._cases:
-            recording, run = self._choose_run(failure)
-            neighbours, absence = self._choose_neighbours(failure, recording, run)
-            settings = replace(self._settings, cache=self._cache_directory())
-            crash = locate_crash(failure.report)
-            self._cases[test] = Case(
-                recording, run, crash, neighbours, absence, self._recalled, settings, self._replays, self._progress
-            )
-        return self._cases[test]
+            try:
+                self._cases[test] = self._make_case(failure)
+            except Refusal as refusal:
+                self._cases[test] = refusal
+        case = self._cases[test]
+        if isinstance(case, Refusal):
+            raise case
+        return case
+
+    def _make_case(self, failure: Failure) -> Case:
+        from pytest_causechain.case import Case
+
+        recording, run = self._choose_run(failure)
+        neighbours, absence = self._choose_neighbours(failure, recording, run)
+        settings = replace(self._settings, cache=self._cache_directory())
+        crash = locate_crash(failure.report)
+        return Case(recording, run, crash, neighbours, absence, self._recalled, settings, self._replays, self._progress)
 
     def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
         """The guilty one."""

@@ -208,14 +208,14 @@ def test_without_fixture(scope):
 @both
 def test_guilty_first(n):
     first, second = act("out", n), act("out", "1")
-    assert first.stdout == "7\\n"
+    assert first.stdout == "7\\n"  # here
     assert second.stdout == "1\\n"
 
 @both
 def test_guilty_middle(n):
     numbers = [int(act("out", word).stdout) for word in ("1", n, "3")]
     assert numbers[0] == 1
-    assert numbers[1] == 7
+    assert numbers[1] == 7  # here
     assert numbers[2] == 3
 
 @both
@@ -360,7 +360,7 @@ def test_several_assertions(n):
     run = act("out", f"total {n}", "err", "done")
     assert run.returncode == 0
     assert run.stderr == "done\\n"
-    assert run.stdout == "total 7\\n"
+    assert run.stdout == "total 7\\n"  # here
     assert "x" not in run.stdout
 
 @both
@@ -389,7 +389,7 @@ def test_assert_message(n):
 @pytest.mark.parametrize("n", [pytest.param("8", id="ok"), pytest.param("9", id="bad")])
 def test_address_sanitizer(n):
     # The report takes many times as long as the rest; a run that takes longer is given more time.
-    run = subprocess.run([HERE / "sanitized", "sleep", "200", "fill", n, "out", "done"], capture_output=True, text=True)
+    run = subprocess.run([HERE / "sanitized", "sleep", "300", "fill", n, "out", "done"], capture_output=True, text=True)
     assert run.stdout == "done\\n"
 
 @pytest.mark.parametrize("n", [pytest.param("1", id="ok"), pytest.param("2000000000", id="bad")])
@@ -425,7 +425,7 @@ def test_something_else(n):
 def test_earlier_run(n):
     run = act("out", n)
     if n == "52" and (HERE / "seen").exists():
-        assert run.stdout == "8\\n"
+        assert run.stdout == "8\\n"  # later
     if n == "52":
         (HERE / "seen").touch()
     assert run.stdout == "7\\n"
@@ -448,7 +448,7 @@ HANG = "it has not ended when its time is up"
 TEXT = "the text compared at {} contains '52' and lacks '7'"
 VALUE = "the value compared at {} is 52 (7 in the passing run)"
 
-# What is said of each failing test behind "A run fails when"; {} is the line of its last assertion.
+# What is said of each failing test behind "A run fails when"; {} is the line that is marked so in it, or its last one.
 SENTENCES = {
     "test_check_output[bad]": TEXT,
     "test_call[bad]": EXIT,
@@ -515,8 +515,8 @@ REFUSALS = {
     "test_posix_spawn[bad]": "act " + AROUND.format("os.posix_spawn"),
     "test_os_spawn[bad]": "act " + AROUND.format("os.spawn*"),
     "test_pexpect[bad]": "a program " + AROUND.format("pexpect"),
-    "test_not_guilty[bad]": "test_not_guilty[bad] fails in the same way whatever its 2 runs print and return, so that none "
-    "of them explains it: let it look at their output, exit status or files.",
+    "test_not_guilty[bad]": "test_not_guilty[bad] fails in the same way whatever its 2 runs print and return, so that "
+    "none of them explains it: let it look at their output, exit status or files.",
     "test_tool[valgrind]": UNDER.format("valgrind"),
     "test_tool[qemu-x86_64]": UNDER.format("qemu-x86_64"),
     "test_tool[gdb --args]": UNDER.format("gdb"),
@@ -524,11 +524,11 @@ REFUSALS = {
     "test_shell_pipe[bad]": "./act out 52 | cat " + SHELL.format("a pipe"),
     "test_shell_redirection[bad]": SHELL.format("a redirection"),
     "test_unexpected_pass": "test_unexpected_pass passes although it is marked xfail(strict=True): remove the mark.",
-    "test_something_else[bad]": "the test says the same of every output it was asked about (that of the passing run, none, "
-    "made-up ones), so that nothing tells what it looks at: add a passing test that expects the same, or tell the failure "
-    "by @pytest.mark.cause_chain(fails_when=...).",
-    "test_earlier_run[bad]": "test_earlier_run[bad] failed at test_act.py:{}, but at test_act.py:{} when it is run again: "
-    "make it independent of other tests, time and chance first.",
+    "test_something_else[bad]": "the test says the same of every output it was asked about (that of the passing run, "
+    "none, made-up ones), so that nothing tells what it looks at: add a passing test that expects the same, or tell "
+    "the failure by @pytest.mark.cause_chain(fails_when=...).",
+    "test_earlier_run[bad]": "test_earlier_run[bad] failed at {}, but at {later} when it is run again: make it "
+    "independent of other tests, time and chance first.",
     "TestUnit::test_method": "TestUnit::test_method is a unittest.TestCase method, which cannot be replayed: write a "
     "function.",
     "test_hypothesis": "test_hypothesis is a hypothesis test, which cannot be replayed: write the example as a test.",

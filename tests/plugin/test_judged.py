@@ -58,17 +58,13 @@ def judged(share_session: ShareSession) -> Session:
     return share_session("judged", run_judged)
 
 
-def find_assertions(test: str) -> list[int]:
-    """The lines of the test's assertions; of its fixture's where it has one for that."""
-    name = {"test_fixture_assertion": "checked"}.get(test, test)
-    lines = SUITE.splitlines()
-    first = next(i for i, line in enumerate(lines) if f"def {name}(" in line)
-    end = next(i for i in range(first + 1, len(lines)) if not lines[i] or lines[i].startswith("def "))
-    return [i + 1 for i in range(first, end) if lines[i].lstrip().startswith(("assert ", "return act"))] or [first + 1]
-
-
-def read_name(test: str) -> str:
-    return test.rpartition("::")[2].partition("[")[0]
+def find_line(test: str, mark: str) -> str:
+    """The place in the test that has this mark, else its last line; of its fixture where that is what fails."""
+    name = test.rpartition("::")[2].partition("[")[0]
+    first = SUITE.index(f"def {'checked' if name == 'test_fixture_assertion' else name}(")
+    body = SUITE[first:].split("\n\n")[0].removesuffix("\n    return run").rstrip()
+    end = body.find(f"# {mark}") if f"# {mark}" in body else len(body)
+    return f"test_act.py:{SUITE[: first + end].count(chr(10)) + 1}"
 
 
 class TestJudged:
@@ -76,17 +72,14 @@ class TestJudged:
     def test_sentence(self, judged, test):
         chain = read_chain(judged.directory, f"test_act.py::{test}")
         assert chain["reason"] is None
-        places = [f"test_act.py:{line}" for line in find_assertions(read_name(test))]
-        place = places[1] if read_name(test) == "test_guilty_middle" else places[-1]
-        place = places[0] if read_name(test) == "test_guilty_first" else place
-        assert chain["oracle"]["fails_when"] == SENTENCES[test].format(place)
+        assert chain["oracle"]["fails_when"] == SENTENCES[test].format(find_line(test, "here"))
 
     @pytest.mark.parametrize("test", REFUSALS)
     def test_refusal(self, judged, test):
         chain = read_chain(judged.directory, f"test_act.py::{test}")
-        earlier, *_, later = [*find_assertions(read_name(test)) * 2]
         assert chain["status"] == "none"
-        assert chain["reason"].endswith(REFUSALS[test].format(later, earlier))
+        expected = REFUSALS[test].format(find_line(test, "here"), later=find_line(test, "later"))
+        assert chain["reason"].endswith(expected)
 
     def test_all_failing_tests_are_in_the_table(self, judged):
         listed = {entry["test"].removeprefix("test_act.py::") for entry in read_index(judged.directory)}
