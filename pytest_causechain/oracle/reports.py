@@ -16,6 +16,8 @@ _UNDEFINED = re.compile(rb"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: runtime error: 
 _SUMMARY = re.compile(
     rb"^SUMMARY: (?P<tool>\w+Sanitizer): (?P<what>\S+)(?: (?P<file>[^\s:()]+):(?P<line>\d+))?", re.MULTILINE
 )
+# The first of a stack that is not the sanitizer's own.
+_FRAME = re.compile(rb"^ +#\d+ \S+ in [^\n]* (?P<file>(?![^\n]*sanitizer)[^\s:()]+):(?P<line>\d+)", re.MULTILINE)
 # Values and sizes belong to a run, not to the kind of the failure.
 _NUMBER = re.compile(r"-?\b(0x[0-9a-f]+|\d+)\b")
 
@@ -39,11 +41,21 @@ def find_report(observation: Observation) -> Report | None:
     }
     for tool, match in found.items():
         if match is not None:
-            groups = {name: text.decode(errors="replace") for name, text in match.groupdict().items() if text}
-            where = f"{groups['file'].rpartition('/')[2]}:{groups['line']}" if "file" in groups else None
-            what = groups["what"] if tool == "assert" else _NUMBER.sub("...", groups["what"].strip())
-            return Report(groups.get("tool", tool), what, where, tool != "UndefinedBehaviorSanitizer")
+            place = (_FRAME.search(observation.stderr) or match) if tool == "" else match
+            what = match["what"].decode(errors="replace").strip()
+            return Report(
+                tool or match["tool"].decode(),
+                what if tool == "assert" else _NUMBER.sub("...", what),
+                _tell_place(place),
+                is_fatal=tool != "UndefinedBehaviorSanitizer",
+            )
     return None
+
+
+def _tell_place(match: re.Match[bytes]) -> str | None:
+    if match["file"] is None:
+        return None
+    return f"{match['file'].rpartition(b'/')[2].decode(errors='replace')}:{match['line'].decode()}"
 
 
 @dataclass(frozen=True, slots=True)

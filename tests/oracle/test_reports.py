@@ -29,6 +29,11 @@ ADDRESS = (
         ),
         (ADDRESS % (99, 7), "AddressSanitizer reports heap-buffer-overflow at list.c:7"),
         (
+            b"    #0 0x1 in memset /src/libsanitizer/interceptors.inc:799\n    #1 0x2 in main /home/me/act.c:5\n"
+            b"SUMMARY: AddressSanitizer: heap-buffer-overflow /src/libsanitizer/interceptors.inc:799 in memset\n",
+            "AddressSanitizer reports heap-buffer-overflow at act.c:5",
+        ),
+        (
             b"SUMMARY: AddressSanitizer: SEGV (/usr/bin/x+0x1234) in f\n",
             "AddressSanitizer reports SEGV",
         ),
