@@ -500,7 +500,7 @@ SENTENCES = {
     "test_fixture_assertion[bad]": TEXT,
     "test_raises[bad]": "it exits with status 0 (3 in the passing run)",
     "test_assert_message[bad]": "the assertion number < 5 at act.c:35 does not hold",
-    "test_address_sanitizer[bad]": "AddressSanitizer reports heap-buffer-overflow at act.c:50",
+    "test_address_sanitizer[bad]": "AddressSanitizer reports heap-buffer-overflow at act.c:48",
     "test_undefined_behaviour[bad]": "UndefinedBehaviorSanitizer reports signed integer overflow at act.c:17",
     "test_fails_when[bad]": "the marker's fails_when says so",
 }
