@@ -2,6 +2,7 @@
 # make test    all tests
 # make check   linter, formatter, type checker
 # make bench   benchmarks
+# make evaluate      how good the suspects are for the programs in fixtures_c; tables in build/evaluation
 # make screenshots   the pages in chromium, looked over and pictured in build/screenshots
 # make replays       every gdb script of every program in fixtures_c
 # make clean   remove all that the others leave behind, except the virtual environment
@@ -16,18 +17,22 @@ RUN := $(VENV)/bin/python -m
 DEMO ?= sample jukebox tidy
 PIP_INSTALL := $(RUN) pip install --quiet --disable-pip-version-check
 
+# Else each of the hundreds of sessions that tests start would compile the plugin anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .ONESHELL:
 .DEFAULT_GOAL := test
-.PHONY: demo test check bench screenshots replays clean setup tools
+.PHONY: demo test check bench evaluate screenshots replays clean setup tools
 
 # Failing tests (status 1) are what the demo is about; any other status is an error of pytest itself.
 demo: setup
 	$(RUN) pytest --cause-chain $(DEMO:%=fixtures_c/%) || [ $$? -eq 1 ]
 
+# Each worker begins with a half of its own, since the tests of a module share what they have built.
 test: setup
-	$(RUN) pytest -n 2
+	$(RUN) pytest -n 2 --dist worksteal
 
 check: setup
 	$(RUN) ruff check .
@@ -36,6 +41,11 @@ check: setup
 
 bench: setup
 	$(RUN) pytest tests/benchmarks -s
+
+evaluate: setup
+	rm -rf build/evaluation
+	$(VENV)/bin/python fixtures_c/manifest.py build/evaluation/fixtures
+	$(RUN) pytest_causechain.evaluation build/evaluation/fixtures/manifest.json --output build/evaluation
 
 screenshots: BROWSER := chromium
 screenshots: setup

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from pytest_causechain import diagnosis
 from pytest_causechain.diagnosis import Interrupted, Pair
-from pytest_causechain.model.chain import Alternative, Chain
+from pytest_causechain.model.chain import Alternative, Chain, Rival
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
-from pytest_causechain.model.verdict import Oracle, Verdict
+from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.ranking import Neighbour
-from pytest_causechain.oracle.answers import UserOracle, is_same_failure
+from pytest_causechain.neighbours.traces import rank_by_traces
+from pytest_causechain.oracle.answers import is_same_failure, take_users_word
 from pytest_causechain.oracle.exact import ExactOracle
-from pytest_causechain.oracle.replay import Replay, Replays
 from pytest_causechain.oracle.symptom import learn_symptom
 from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.process.closing import Closing
 from pytest_causechain.repairs.search import Attempt, Findings, find_repairs
 from pytest_causechain.repairs.suspects import Ranking
 from pytest_causechain.report.wording import describe_repair
@@ -30,34 +33,47 @@ from pytest_causechain.settings import Settings
 
 # When the nearest passing run or the best repair gives no chain, the next ones are asked, as long as there is time.
 NEIGHBOURS_TRIED, TWINS_TRIED = 3, 3
-# Of the time for a failing test: for the search for repairs, and of what is left then for the twin.
-REPAIRS_SHARE, TWIN_SHARE = 0.4, 0.5
+# Of the time for a failing test: for comparing the passing runs with it; of what is left then, for the search for
+# repairs; and of the rest for the twin.
+TRACES_SHARE, REPAIRS_SHARE, TWIN_SHARE = 0.1, 0.4, 0.5
+TELLS_LITTLE = "the cause stays in the same variables from beginning to end"
 # Other failing tests of the program whose repairs are asked for.
 VOTERS = 2
 # In chain.json; many repairs of one line are much the same.
 REPAIRS_TOLD = 50
 
+OpenReplay = Callable[[Sequence[str]], Witness]
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Case:
+class Case(Closing):
     """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none.
     `recalled` are those that have not run in this session. `crash` is where the test failed."""
 
     recording: Recording
     run: Run
-    crash: str | None
     neighbours: Sequence[Neighbour]
     absence: str | None
     recalled: set[str]
     settings: Settings
-    replays: Replays
+    open_replay: OpenReplay
     progress: Progress
+    crash: str | None = None
     also_failing: list[Case] = field(default_factory=list)
     # Already spent on its repairs, for the sake of another failing test.
     seconds: float = 0.0
+    # All lines that something speaks against, once the chain is found: it tells only the first ones.
+    ranking: Ranking | None = None
     _findings: Findings | None = None
+    # Of its neighbours and findings: several failing tests may be diagnosed at a time.
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    # Passing tests whose runs are of no use, with the reason; and how many of the others' runs were traced.
+    _refused: dict[str, Rival] = field(default_factory=dict)
+    _traced: int = 0
+    _is_ranked: bool = False
+    # Where the tests are asked.
+    _witness: Witness | None = None
 
     @property
     def test(self) -> str:
@@ -73,53 +89,119 @@ class Case:
         begin = time.monotonic()
         chains: list[Chain] = []
         try:
-            self._collect(chains, deadline)
+            with self:
+                self._collect(chains, deadline)
         except KeyboardInterrupt as interrupt:
             chains += [interrupt.chain] if isinstance(interrupt, Interrupted) else []
             raise Interrupted(self._join(chains, time.monotonic() - begin, "interrupted.")) from None
         return self._join(chains, time.monotonic() - begin)
 
-    def _replay(self) -> Replay:
+    def close(self) -> None:
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
+
+    def _replay(self) -> Witness:
         """How long it may take to answer, each question says."""
-        return self.replays.find([self.test, *(near.recording.test for near in self.neighbours[:NEIGHBOURS_TRIED])])
+        if self._witness is None:
+            self._witness = self.open_replay([self.test, *(near.recording.test for near in self._peers)])
+        return self._witness
 
     def _collect(self, chains: list[Chain], deadline: float) -> None:
+        with self._lock:
+            self._rank_neighbours(deadline)
         self.find_repairs(deadline)
         now = time.monotonic()
         for other in self.also_failing[:VOTERS]:
-            other.find_repairs(time.monotonic() + other.settings.timeout_seconds)
+            other.vote()
         # The others have time of their own.
         deadline += time.monotonic() - now
         now = time.monotonic()
-        end = now + (TWIN_SHARE if self.neighbours else 1.0) * (deadline - now)
-        twins = (partial(self._diagnose_twin, found.attempt, end) for found in self._ranking().twins()[:TWINS_TRIED])
-        keep_first_told(chains, twins, end)
-        peers = (partial(self._diagnose_neighbour, near, deadline) for near in self.neighbours[:NEIGHBOURS_TRIED])
-        keep_first_told(chains, peers, deadline)
+        end = now + (TWIN_SHARE if self._peers else 1.0) * (deadline - now)
+        twins = (partial(self._diagnose_twin, found.attempt, end) for found in self._rank().twins()[:TWINS_TRIED])
+        chains += keep_best(twins, end, lambda chain: chain.status != "none")[:1]
+        peers = (partial(self._diagnose_neighbour, near, deadline) for near in self._peers)
+        tried = keep_best(peers, deadline, lambda chain: bool(chain.transitions))
+        chains += [self._name_rivals(best, tried) for best in tried[:1]]
+
+    # Neighbours
+
+    @property
+    def _peers(self) -> Sequence[Neighbour]:
+        usable = (near for near in self.neighbours if near.recording.test not in self._refused)
+        return list(islice(usable, NEIGHBOURS_TRIED))
+
+    def _rank_neighbours(self, deadline: float) -> None:
+        """By what their runs do, once; a single one is taken as it is."""
+        if len(self.neighbours) < 2 or self._is_ranked:
+            return
+        self._is_ranked = True
+        self.progress("comparing the passing runs with it")
+        now = time.monotonic()
+        end = now + TRACES_SHARE * (deadline - now)
+        known = (self.settings.libraries, self.settings.cache, self.settings.share)
+        ranked = rank_by_traces(self.command, self.neighbours, end, *known)
+        self._traced = ranked.traced
+        self._refused = {
+            near.recording.test: Rival(near.recording.test, None, near.why, reason) for near, reason in ranked.refused
+        }
+        self.neighbours = (*ranked.neighbours, *(near for near, _ in ranked.refused))
+        if not self._peers:
+            closest = next(iter(self._refused.values()))
+            self.absence = f"no passing neighbour; {closest.test} comes closest, but {closest.refused}"
+
+    def _name_rivals(self, best: Chain, tried: Sequence[Chain]) -> Chain:
+        """Those that were looked at beside the one that was taken."""
+        if best.passing is None:
+            return best
+        reasons = {chain.passing.test: chain.reason or TELLS_LITTLE for chain in tried if chain.passing is not None}
+        told = [
+            Rival(near.recording.test, near.distance, near.why, reasons.get(near.recording.test))
+            for near in self.neighbours[: max(self._traced, len(tried))]
+        ]
+        rivals = [rival for rival in (*told, *self._refused.values()) if rival.test != best.passing.test]
+        return replace(best, passing=replace(best.passing, rivals=tuple(rivals)))
 
     # Repairs
 
+    def vote(self) -> None:
+        """Find its repairs for the sake of another failing test, which may be diagnosed at the same time."""
+        with self._lock:
+            if self._findings is None:
+                deadline = time.monotonic() + self.settings.timeout_seconds
+                with self:
+                    self._rank_neighbours(deadline)
+                    self.find_repairs(deadline)
+
     def find_repairs(self, deadline: float) -> Findings:
         """Once; empty where none can be looked for."""
+        with self._lock:
+            return self._find_repairs(deadline)
+
+    def _find_repairs(self, deadline: float) -> Findings:
         if self._findings is None:
             self._findings = Findings()
             begin = time.monotonic()
             end = begin + REPAIRS_SHARE * (deadline - begin)
-            passing = [neighbour.run.command for neighbour in self.neighbours]
+            commands = [neighbour.run.command for neighbour in self.neighbours]
+            passing = [command for command in commands if Path(command.cwd).is_dir()]
             failing = [other.command for other in self.also_failing]
             try:
                 hearing = Hearing(self._replay(), end, self.test, self.run, self.crash)
                 hearing.check_failure()
-                known = (self._findings, self.settings.libraries, self.settings.cache)
+                settings = self.settings
+                known = (self._findings, settings.libraries, settings.cache, settings.precautions, settings.share)
                 find_repairs(self.command, passing, failing, hearing.ask, end, self.progress, *known)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
             self.seconds = time.monotonic() - begin
         return self._findings
 
-    def _ranking(self, chain: Chain | None = None) -> Ranking:
+    def _rank(self, chains: Sequence[Chain] = ()) -> Ranking:
         own = self._findings or Findings()
-        others = [other._findings for other in self.also_failing if other._findings is not None]
+        # Not of all whose repairs are known by now, which depends on who was diagnosed first.
+        others = [other._findings for other in self.also_failing[:VOTERS] if other._findings is not None]
+        chain = next((chain for chain in chains if is_neighbours(chain)), None)
         return Ranking([own, *others], chain.suspects if chain is not None else ())
 
     # Chains
@@ -145,18 +227,19 @@ class Case:
 
     def _join(self, chains: Sequence[Chain], seconds: float, reason: str | None = None) -> Chain:
         """The twin's chain first where there is one, with all repairs and suspects."""
+        ranking = self.ranking = self._rank(chains)
         told = [chain for chain in chains if chain.status != "none"]
         findings = self._findings or Findings()
         nothing = Chain(self.test, "none", reason or self.absence or str(BudgetUsedUp()), self.command.program)
         if not told and not any(found.is_full for found in findings.found):
             return chains[-1] if chains else nothing
         first = next(iter([*told, *chains, nothing]))
-        ranking = self._ranking(next((chain for chain in chains if is_neighbours(chain)), None))
         return replace(
             first,
             status="partial" if reason or not told else first.status,
             reason=reason or first.reason,
             alternatives=tuple(make_alternative(chain) for chain in chains if chain is not first),
+            without_neighbour=self.absence,
             repairs=tuple(found.attempt.repair for found in ranking.repairs()[:REPAIRS_TOLD]),
             suspects=ranking.suspects(),
             statistics=replace(
@@ -167,18 +250,18 @@ class Case:
         )
 
 
-def keep_first_told(chains: list[Chain], diagnoses: Iterable[Callable[[], Chain]], deadline: float) -> None:
-    """Add the first chain that there is, else the first reason why there is none; the first is always asked for."""
-    reasons: list[Chain] = []
+def keep_best(
+    diagnoses: Iterable[Callable[[], Chain]], deadline: float, is_enough: Callable[[Chain], bool]
+) -> list[Chain]:
+    """The chains of those that were asked until one was enough, the best first; the first is always asked."""
+    chains: list[Chain] = []
     for diagnose in diagnoses:
-        if reasons and time.monotonic() >= deadline:
+        if chains and time.monotonic() >= deadline:
             break
-        chain = diagnose()
-        if chain.status != "none":
-            chains.append(chain)
-            return
-        reasons.append(chain)
-    chains += reasons[:1]
+        chains.append(diagnose())
+        if is_enough(chains[-1]):
+            break
+    return sorted(chains, key=lambda chain: (is_enough(chain), chain.status != "none"), reverse=True)
 
 
 def is_neighbours(chain: Chain) -> bool:
@@ -193,8 +276,9 @@ def make_alternative(chain: Chain) -> Alternative:
 def learn_exact(ask: Callable[[Observation], Verdict], twin: Observation, failing: Observation) -> Oracle:
     """Between a run and its twin; one that was ended by us has not passed, whatever it printed. What the user says of
     failures comes first here too."""
-    if ask(failing).fails_when is not None:
-        return UserOracle(ask)
+    users = take_users_word(ask, failing)
+    if users is not None:
+        return users
 
     def passes(observation: Observation) -> bool:
         return observation.ending != "timeout" and ask(observation).outcome == "passed"
@@ -206,7 +290,7 @@ def learn_exact(ask: Callable[[Observation], Verdict], twin: Observation, failin
 class Hearing:
     """Asks the failing test about its run, within the budget. `crash` is where it failed in the user's session."""
 
-    replay: Replay
+    replay: Witness
     deadline: float
     test: str
     run: Run
@@ -233,7 +317,7 @@ class Hearing:
     def check_replay(self, failing: Observation) -> None:
         """A Refusal when the test fails otherwise on what its run shows here than it did with the real program."""
         real, replayed = self.replay.base(self.test), self.ask(failing)
-        if replayed.outcome == "failed" and not is_same_failure(replayed, real):
+        if real.trail and replayed.outcome == "failed" and not is_same_failure(replayed, real):
             raise Refusal(
                 f"{self.test} fails at {real.where}, but at {replayed.where} on the output of its program under "
                 "experiments: make the program independent of time, terminals and who starts it."

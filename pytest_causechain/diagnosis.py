@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from pytest_causechain.causes.approach import approach
 from pytest_causechain.causes.endings import describe_failure, describe_outcome
@@ -113,6 +114,7 @@ class _Diagnosis:
         self.inquiry: Inquiry | None = None
         self.search: TransitionSearch[Moment, Isolated] | None = None
         self.unshown: set[Moment] = set()
+        self.left_out: set[Moment] = set()
         self.writers: dict[Moment, Place] = {}
 
     def run(self) -> None:
@@ -128,8 +130,9 @@ class _Diagnosis:
 
     def open_lab(self) -> RemoteLab:
         self.progress("preparing the laboratory")
-        pair, libraries, cache = self.pair, self.settings.libraries, self.settings.cache
-        self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, libraries, cache, repair=pair.alteration)
+        pair, settings = self.pair, self.settings
+        known = (settings.libraries, settings.cache, (), pair.alteration, settings.precautions, settings.share)
+        self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, *known)
         return self.lab
 
     def approach(self, lab: RemoteLab, oracle: Oracle) -> Pair | None:
@@ -229,19 +232,27 @@ class _Diagnosis:
         search.run()
 
     def verify_links(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
-        """Each link of the chain as it will be told must lead to the next."""
+        """Each link of the chain as it will be told must lead to the next. One to which none leads, and without which
+        the chain goes on, is another cause of the same failure: it is left out."""
         links = told_links(search)
         self.unshown = {later[0] for _, later in pairwise(links)}
-        for earlier, later in pairwise(links):
+        place = 1
+        while place < len(links):
+            earlier, later, after = links[place - 1], links[place], links[place + 1 : place + 2]
             if inquiry.leads_to(earlier, later):
                 self.unshown.discard(later[0])
+            elif after and inquiry.leads_to(earlier, after[0]):
+                self.left_out.add(later[0])
+                links = told_links(search, self.left_out)
+                continue
+            place += 1
 
     def find_writers(self, lab: RemoteLab, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
         """What the failing run did to the variables of each link since the one before."""
         if lab.name == "gdb":
             return
-        pairs = [(earlier, later) for (earlier, _), (later, _) in pairwise(told_links(search))]
-        for earlier, later in [*pairs, *((t.before, t.after) for t in told_transitions(search))]:
+        pairs = [(earlier, later) for (earlier, _), (later, _) in pairwise(told_links(search, self.left_out))]
+        for earlier, later in [*pairs, *((t.before, t.after) for t in told_transitions(search, self.left_out))]:
             writing = inquiry.written(earlier, (later, search.known[later]))
             if later not in self.writers and writing is not None:
                 self.progress(f"looking for what wrote at {later.position.function}()")
@@ -280,7 +291,7 @@ class _Diagnosis:
         if self.lab is None or self.timeline is None or self.inquiry is None or self.search is None:
             return known
         explanation = Explanation(
-            self.lab.program, self.timeline, self.search, self.unshown, self.inquiry, self.writers
+            self.lab.program, self.timeline, self.search, self.unshown, self.left_out, self.inquiry, self.writers
         )
         links = explanation.links()
         if not links:
@@ -320,7 +331,7 @@ class _Diagnosis:
             total=round(time.monotonic() - self.begin, 3),
         )
         if self.inquiry is None or self.search is None or self.timeline is None:
-            return Statistics(seconds=seconds, lab=self.lab.name if self.lab else "")
+            return Statistics(seconds=seconds, **self.laboratory())
         known, refused, late = len(self.search.known), len(self.search.refused), len(self.inquiry.shown)
         moments = Moments(self.timeline.matched, known + refused, known + late, late, self.refused(self.inquiry))
         return Statistics(
@@ -330,8 +341,13 @@ class _Diagnosis:
             deltas=self.inquiry.most_deltas,
             unreadable=self.inquiry.unreadable,
             seconds=seconds,
-            lab=self.lab.name if self.lab else "",
+            **self.laboratory(),
         )
+
+    def laboratory(self) -> dict[str, Any]:
+        workers = self.settings.share.size if self.settings.share is not None else 1
+        known = {"lab": self.lab.name, "isolation": self.lab.isolation} if self.lab is not None else {}
+        return {"workers": workers, **known}
 
     def refused(self, inquiry: Inquiry) -> tuple[Refused, ...]:
         """In time order."""

@@ -3,7 +3,6 @@ settings.py is loaded."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,10 @@ if TYPE_CHECKING:
     from pytest_causechain.recording.recorder import Recorder
 
 MARKER = (
-    "cause_chain(program=None, fails_when=None, neighbour=None, skip=False): for pytest --cause-chain: the program "
-    "to look at when the test starts several, a function that tells from a finished run (returncode, stdout, stderr) "
-    "whether it shows the failure, the node id of the passing test to compare with, whether to leave this test alone."
+    "cause_chain(program=None, fails_when=None, neighbour=None, parallel=True, skip=False): for pytest --cause-chain: "
+    "the program to look at when the test starts several, a function that tells from a finished run (returncode, "
+    "stdout, stderr) whether it shows the failure, the node id of the passing test to compare with, whether the "
+    "program may run several times at once, whether to leave this test alone."
 )
 
 
@@ -41,8 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recording(Recorder()), "causechain-recording")
     if not hasattr(config, "workerinput"):
         from pytest_causechain.session import SessionDiagnosis
+        from pytest_causechain.workforce import Workforce
 
-        config.pluginmanager.register(SessionDiagnosis(config, settings), "causechain-diagnosis")
+        workforce = Workforce(settings)
+        config.pluginmanager.register(workforce, "causechain-workforce")
+        config.pluginmanager.register(SessionDiagnosis(config, settings, workforce), "causechain-diagnosis")
 
 
 class Recording:
@@ -52,8 +55,9 @@ class Recording:
         self._recorder = recorder
         self._failed = self._skipped = False
 
+    # Not around the whole protocol: a plugin may repeat what is within it.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         self._failed = self._skipped = False
         self._recorder.begin(item.nodeid)
         return (yield)
@@ -71,14 +75,12 @@ class Recording:
         self._failed |= report.failed
         self._skipped |= report.skipped
         if report.when == "teardown":
-            from pytest_causechain.model.codec import encode
-            from pytest_causechain.model.recording import ATTRIBUTE
+            from pytest_causechain.model.recording import ATTRIBUTE, pack
 
             outcome = "failed" if self._failed else "skipped" if self._skipped else "passed"
             recording = self._recorder.finish(outcome, find_fixtures(item))  # type: ignore[arg-type]
             if recording.runs or recording.refusals:
-                record = {"recording": encode(recording), "marker": read_marker(item)}
-                setattr(report, ATTRIBUTE, json.dumps(record))
+                setattr(report, ATTRIBUTE, pack(recording, read_marker(item)))
                 if outcome == "failed":
                     from pytest_causechain.publishing import promise_attachment
 
@@ -98,4 +100,5 @@ def read_marker(item: pytest.Item) -> dict[str, Any]:
     if marker is None:
         return {}
     known = {name: marker.kwargs.get(name) for name in ("program", "neighbour", "skip")}
-    return {name: value if isinstance(value, bool) else str(value) for name, value in known.items() if value}
+    told = {name: value if isinstance(value, bool) else str(value) for name, value in known.items() if value}
+    return told | {"parallel": bool(marker.kwargs.get("parallel", True))}

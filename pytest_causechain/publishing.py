@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.settings import Settings
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+
+    from pytest_causechain.model.chain import Chain
 
 TITLE = "cause-effect chain"
 # Of `--tb`: with these pytest prints no section under a failure.
@@ -79,7 +80,9 @@ class Publisher:
 
     def publish(self, report: pytest.TestReport, chain: Chain) -> None:
         from pytest_causechain.report.artefacts import write_artefacts
+        from pytest_causechain.report.secrets import conceal_secrets
 
+        chain = conceal_secrets(chain, os.environ)
         self._chains.append(chain)
         artefacts: Path | None = None
         try:
@@ -117,13 +120,17 @@ class Publisher:
 
     def _add_to_junit(self, report: pytest.TestReport, chain: Chain, artefacts: Path | None) -> None:
         from pytest_causechain.report.junit import describe_testcase, list_properties
+        from pytest_causechain.report.sources import show_path
         from pytest_causechain.report.text import WHOLE, render_text
 
         reporter = self._reporters.get(report.nodeid)
         if reporter is None:
             return
         text = render_text(chain, root=self._root, artefacts=artefacts, limits=WHOLE)
-        files = [] if artefacts is None else [artefacts / "chain.html", artefacts / "chain.json"]
+        names = [] if artefacts is None else ["chain.html", "chain.json"]
+        # GitLab takes paths from its checkout, Jenkins whole ones.
+        checkout = os.environ.get("CI_PROJECT_DIR")
+        files = [show_path(artefacts / name, Path(checkout) if checkout else None) for name in names if artefacts]
         describe_testcase(reporter.to_xml(), list_properties(chain, root=self._root), text, files)
 
     def _keep_promise(self, chain: Chain, artefacts: Path | None) -> None:
@@ -137,6 +144,7 @@ class Publisher:
         """After the last chain: what tells of all of them, and what was promised of others."""
         if not self._chains and not self._promised:
             return
+        from pytest_causechain.model.chain import Chain
         from pytest_causechain.report.artefacts import write_artefacts, write_index
 
         for test in sorted(self._promised - {chain.test for chain in self._chains}):
@@ -159,7 +167,9 @@ class Publisher:
         for path, make in ((self._settings.sarif, make_log), (self._settings.gitlab, list_issues)):
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(make(self._chains, self._root), indent=2) + "\n", encoding="ascii")
+                path.write_text(
+                    json.dumps(make(self._chains, self._find_checkout()), indent=2) + "\n", encoding="ascii"
+                )
 
     def _write_summary(self) -> None:
         from pytest_causechain.report.github import render_summary
@@ -182,18 +192,20 @@ class Publisher:
     def _annotate(self, reporter: TerminalReporter) -> None:
         from pytest_causechain.report.github import annotate
 
-        # GitHub's paths begin at the repository, wherever pytest was started in it.
-        root = Path(os.environ.get("GITHUB_WORKSPACE") or self._root)
         reporter.ensure_newline()
-        for line in annotate(self._chains, root):
+        for line in annotate(self._chains, self._find_checkout()):
             reporter.write_line(line)
+
+    def _find_checkout(self) -> Path:
+        """Where the paths of CI systems begin, wherever in it pytest was started."""
+        return Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or self._root)
 
     def _try(self, action: Callable[[], object], what: str) -> None:
         """Nothing that others do wrong, or that cannot be written, may spoil the session."""
         try:
             action()
         except Exception as error:
-            self.notes.append(f"{what} has no chain in it: {error!r}")
+            self.notes.append(f"{what} has no chain in it: {error!a}")
 
 
 def promise_attachment(config: pytest.Config, test: str) -> None:

@@ -5,10 +5,9 @@ Only then are all passing tests known, and no time limit of a test runs any more
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
-from collections.abc import Collection, Generator
+import threading
+from collections.abc import Collection, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,22 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_causechain.model.chain import Chain
-from pytest_causechain.model.codec import decode
-from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run
+from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run, unpack
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.oracle.replay import Replay, Replays
-from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.oracle.values import locate_crash
+from pytest_causechain.process.termination import termination_interrupts
+from pytest_causechain.progress import Progress
 from pytest_causechain.publishing import Publisher
 from pytest_causechain.settings import Settings
+from pytest_causechain.workforce import Workforce
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.case import Case
+    from pytest_causechain.lab.crew import Crew
+    from pytest_causechain.model.chain import Chain
     from pytest_causechain.neighbours.ranking import Neighbour
+    from pytest_causechain.oracle.replay import Replay, Replays
 
+
+# Tests diagnosed side by side. A third of a diagnosis is work of this process: more would wait for each other. Further
+# workers make the experiments of these.
+ABREAST = 3
 # Of the time for a failing test, for finding out which of its runs is guilty.
 GUILT_SHARE = 0.25
 
@@ -48,19 +52,20 @@ class Failure:
 class SessionDiagnosis:
     """Lives where the results come together: in the only process, or in the controller of pytest-xdist."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        self._config, self._settings = config, settings
+    def __init__(self, config: pytest.Config, settings: Settings, workforce: Workforce) -> None:
+        self._config, self._settings, self._workforce = config, settings, workforce
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
         # Tests of earlier sessions only: whether they still pass has not been seen.
         self._recalled: set[str] = set()
-        # A Refusal where there can be none.
+        # Of all failing tests that there can be one for; for others why not.
         self._cases: dict[str, Case | Refusal] = {}
-        self._replays = Replays(self._open_replay)
         self._publisher = Publisher(config, settings)
         self._notes = self._publisher.notes
-        self._current = ""
-        self._announced = False
+        self._crew: Crew | None = None
+        self._progress = Progress(config, self._count_workers)
+        # Ctrl-C reaches the main thread only, which tells the others by this.
+        self._interrupted = threading.Event()
 
     def pytest_report_header(self) -> str:
         limit = f"{self._settings.most_tests} failing tests, {self._settings.timeout_seconds:g} s each"
@@ -74,12 +79,11 @@ class SessionDiagnosis:
         if record is not None:
             # On its way from where the test ran; nobody else needs to see it.
             delattr(report, ATTRIBUTE)
-            plain = json.loads(record)
-            recording: Recording = decode(Recording, plain["recording"])
+            recording, marker = unpack(record)
             self._recordings[report.nodeid] = recording
             if report.nodeid in self._failures:
                 failure = self._failures[report.nodeid]
-                failure.recording, failure.marker = recording, plain["marker"]
+                failure.recording, failure.marker = recording, marker
                 self._publisher.expect(report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -101,14 +105,29 @@ class SessionDiagnosis:
         self._publisher.summarise(terminalreporter)
 
     def _diagnose_all(self) -> None:
+        with termination_interrupts():
+            self._diagnose_each()
+
+    def _diagnose_each(self) -> None:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
             self._publisher.write_results()
             self._recall()
             native = [f for f in self._failures.values() if f.recording is not None and not skipped(f)]
-            for failure in native[: self._settings.most_tests]:
-                self._diagnose(failure)
-            left = len(native) - self._settings.most_tests
+            chosen = native[: self._settings.most_tests]
+            if chosen:
+                from pytest_causechain.oracle.replay import Replays
+
+                with (
+                    self._workforce.open_crew(self._check_wanted) as self._crew,
+                    Replays(self._open_replay) as replays,
+                ):
+                    self._open_cases(self._crew, replays)
+                    self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._crew)
+                    for failure in (f for f in chosen if not is_parallel(f)):
+                        self._diagnose_side_by_side([failure], self._crew)
+                    self._notes += self._crew.notes
+            left = len(native) - len(chosen)
             if left > 0:
                 tests = "1 more failing test was" if left == 1 else f"{left} more failing tests were"
                 self._notes.append(f"{tests} not diagnosed: raise --cause-chain-max.")
@@ -117,8 +136,7 @@ class SessionDiagnosis:
         except Exception as error:
             self._notes.append(f"gave up after an internal error, please report it: {error!r}")
         finally:
-            self._replays.close()
-            self._progress(None)
+            self._progress.clear()
         self._publisher.finish()
 
     def _recall(self) -> None:
@@ -144,55 +162,84 @@ class SessionDiagnosis:
         except OSError:
             return None  # pytest itself warns of a cache directory that cannot be written
 
-    def _diagnose(self, failure: Failure) -> None:
-        from pytest_causechain.diagnosis import Interrupted
+    # Cases
 
-        self._announce(failure.report.nodeid)
-        interrupted = False
-        try:
-            chain = self._find_chain(failure)
-        except Refusal as refusal:
-            chain = Chain(failure.report.nodeid, "none", str(refusal))
-        except Interrupted as interruption:
-            chain, interrupted = interruption.chain, True
-        except Exception as error:
-            chain = Chain(failure.report.nodeid, "none", f"an internal error came up ({error!r}): please report it.")
-        self._publisher.publish(failure.report, chain)
-        if interrupted:
-            raise KeyboardInterrupt
+    def _open_cases(self, crew: Crew, replays: Replays) -> None:
+        """Of all failing tests, since what is learned of one is of use to the others of its program."""
+        for failure in self._failures.values():
+            if failure.recording is not None:
+                try:
+                    self._cases[failure.report.nodeid] = self._open_case(failure, crew, replays)
+                except Refusal as refusal:
+                    self._cases[failure.report.nodeid] = refusal
+        cases = {test: case for test, case in self._cases.items() if not isinstance(case, Refusal)}
+        for test, case in cases.items():
+            case.also_failing += [cases[other] for other in cases if other != test and self._may_vote(other, test)]
 
-    def _find_chain(self, failure: Failure) -> Chain:
-        case = self._open_case(failure)
-        build = case.command.program.build_id
-        for other in self._failures.values():
-            if other is not failure and any(run.command.program.build_id == build for run in runs_of(other)):
-                with contextlib.suppress(Refusal):
-                    case.also_failing.append(self._open_case(other))
-        return case.find_chain()
-
-    def _open_case(self, failure: Failure) -> Case:
-        """Once for each failing test: what was learned of it is of use to others."""
-        test = failure.report.nodeid
-        if test not in self._cases:
-            try:
-                self._cases[test] = self._make_case(failure)
-            except Refusal as refusal:
-                self._cases[test] = refusal
+    def _may_vote(self, other: str, test: str) -> bool:
+        """One that must have its program for itself is left alone while others are diagnosed."""
         case = self._cases[test]
-        if isinstance(case, Refusal):
-            raise case
-        return case
+        assert not isinstance(case, Refusal)
+        build = case.command.program.build_id
+        is_same = any(run.command.program.build_id == build for run in runs_of(self._failures[other]))
+        return is_same and (is_parallel(self._failures[other]) or not is_parallel(self._failures[test]))
 
-    def _make_case(self, failure: Failure) -> Case:
+    def _open_case(self, failure: Failure, crew: Crew, replays: Replays) -> Case:
         from pytest_causechain.case import Case
+        from pytest_causechain.lab.crew import Share
+        from pytest_causechain.oracle.values import locate_crash
 
-        recording, run = self._choose_run(failure)
+        recording, run = self._choose_run(failure, replays)
         neighbours, absence = self._choose_neighbours(failure, recording, run)
-        settings = replace(self._settings, cache=self._cache_directory())
+        share = Share(crew, is_parallel(failure))
+        settings = replace(self._settings, cache=self._cache_directory(), share=share)
+        tell = partial(self._tell, failure.report.nodeid)
         crash = locate_crash(failure.report)
-        return Case(recording, run, crash, neighbours, absence, self._recalled, settings, self._replays, self._progress)
+        return Case(recording, run, neighbours, absence, self._recalled, settings, replays.borrow, tell, crash)
 
-    def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
+    def _diagnose_side_by_side(self, failures: Sequence[Failure], crew: Crew) -> None:
+        """Published in the order of the tests."""
+        if not failures:
+            return
+        pool = ThreadPoolExecutor(min(ABREAST, len(crew.workers), len(failures)), "causechain-diagnosis")
+        futures = [pool.submit(self._diagnose, failure, crew) for failure in failures]
+        published = 0
+        try:
+            for failure, future in zip(failures, futures, strict=True):
+                self._publisher.publish(failure.report, future.result())
+                published += 1
+        except KeyboardInterrupt:
+            self._interrupted.set()
+            # What has not begun does not begin any more, what has tells what it knows.
+            for failure, future in list(zip(failures, futures, strict=True))[published:]:
+                if not future.cancel():
+                    self._publisher.publish(failure.report, future.result())
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _diagnose(self, failure: Failure, crew: Crew) -> Chain:
+        """In a thread of its own."""
+        from pytest_causechain.diagnosis import Interrupted
+        from pytest_causechain.model.chain import Chain
+
+        test = failure.report.nodeid
+        self._progress.begin(test)
+        crew.diagnoses += 1
+        try:
+            case = self._cases[test]
+            return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
+        except Refusal as refusal:
+            return Chain(test, "none", str(refusal))
+        except Interrupted as interruption:
+            return interruption.chain
+        except Exception as error:
+            return Chain(test, "none", f"an internal error came up ({error!r}): please report it.")
+        finally:
+            crew.diagnoses -= 1
+            self._progress.end(test)
+
+    def _choose_run(self, failure: Failure, replays: Replays) -> tuple[Recording, Run]:
         """The guilty one."""
         from pytest_causechain.neighbours.ranking import guilty_run
 
@@ -206,43 +253,34 @@ class SessionDiagnosis:
             if recording.runs and not runs:
                 raise Refusal(f"{recording.test} does not start {wanted}: mend program= of its marker cause_chain.")
             recording = replace(recording, runs=runs)
-        if len(recording.runs) > 1:
-            return recording, self._find_guilty(recording)
-        return recording, guilty_run(recording)
+        if len(recording.runs) < 2:
+            return recording, guilty_run(recording)
+        from pytest_causechain.oracle.guilt import ask_for_guilty
 
-    def _find_guilty(self, recording: Recording) -> Run:
-        """By asking the test; of one that cannot be asked, the last run that was killed, else the last."""
-        from pytest_causechain.oracle.guilt import find_guilty
-
-        self._progress(f"looking for the guilty one of {len(recording.runs)} runs")
-        test = recording.test
-        replay = self._replays.find([test])
-        replay.timeout_seconds = self._settings.timeout_seconds
-        try:
-            failure = replay.base(test)
-            if failure.outcome == "failed":
-                ask = partial(replay.verdict, test)
-                deadline = time.monotonic() + GUILT_SHARE * self._settings.timeout_seconds
-                return find_guilty(test, recording.runs, failure, replay.shown(test), ask, deadline)
-        except Unreplayable:
-            pass  # whether that matters will turn out
-        killed = [run for run in recording.runs if run.returncode is not None and run.returncode < 0]
-        return (killed or recording.runs)[-1]
+        self._tell(recording.test, f"looking for the guilty one of {len(recording.runs)} runs")
+        seconds = GUILT_SHARE * self._settings.timeout_seconds
+        with replays.borrow([recording.test]) as borrowed:
+            return recording, ask_for_guilty(borrowed.replay, recording, seconds)
 
     def _choose_neighbours(
         self, failure: Failure, recording: Recording, run: Run
     ) -> tuple[list[Neighbour], str | None]:
         """The nearest first; or why there is none."""
-        from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours
+        from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours, take_selected
 
         candidates = list(self._recordings.values())
         named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
         if named:
             return [find_named(named, candidates, run)], None
         ranked = rank_neighbours(recording, run, candidates)
-        return ranked, None if ranked else explain_absence(recording, run, candidates)
+        if not ranked:
+            return [], explain_absence(recording, run, candidates)
+        ask = self._config.hook.pytest_causechain_select_neighbour
+        return take_selected(partial(ask, config=self._config, test=recording.test, run=run), ranked), None
 
     def _open_replay(self, files: Collection[str]) -> Replay:
+        from pytest_causechain.oracle.replay import Replay
+
         return Replay(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
@@ -250,37 +288,19 @@ class SessionDiagnosis:
             files=files,
             timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
+            check=self._check_wanted,
         )
 
-    # The terminal
+    def _tell(self, test: str, text: str) -> None:
+        self._check_wanted()
+        self._progress.show(test, text)
 
-    def _reporter(self) -> TerminalReporter | None:
-        reporter: TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
-        return reporter
+    def _check_wanted(self) -> None:
+        if self._interrupted.is_set():
+            raise KeyboardInterrupt
 
-    def _announce(self, test: str) -> None:
-        self._current = test
-        reporter = self._reporter()
-        if reporter is None or (reporter.verbosity < 0 and not reporter.isatty):
-            return
-        if not self._announced and reporter._tw.width_of_current_line:
-            # The tests' results stay; ensure_newline knows nothing of those that pytest-xdist or -q lets it write.
-            reporter.currentfspath = None
-            reporter.line("")
-        self._announced = True
-        if not reporter.isatty:
-            reporter.write_line(f"cause-chain: {test}")
-
-    def _progress(self, text: str | None) -> None:
-        """One line that is written over and over, on a terminal only; None takes it away."""
-        reporter = self._reporter()
-        if reporter is None or not reporter.isatty or not self._current:
-            return
-        if text is None:
-            reporter.rewrite("", erase=True)
-            return
-        width = reporter._tw.fullwidth - 1
-        reporter.rewrite(f"cause-chain: {self._current}: {text}"[:width], erase=True)
+    def _count_workers(self) -> tuple[int, int]:
+        return (self._crew.busy, len(self._crew.workers)) if self._crew is not None else (0, 0)
 
 
 def is_unexpected_pass(report: pytest.TestReport) -> bool:
@@ -289,6 +309,10 @@ def is_unexpected_pass(report: pytest.TestReport) -> bool:
 
 def skipped(failure: Failure) -> bool:
     return bool((failure.marker or {}).get("skip"))
+
+
+def is_parallel(failure: Failure) -> bool:
+    return bool((failure.marker or {}).get("parallel", True))
 
 
 def runs_of(failure: Failure) -> tuple[Run, ...]:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+from pytest_causechain.model.isolation import USUAL, Bounds, Precautions, Wish
 
 if TYPE_CHECKING:
     import pytest
+
+    from pytest_causechain.lab.crew import Share
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`timeout_seconds` is for each failing test, `most_tests` how many of them are diagnosed. `libraries` are
     patterns for shared libraries that count as the program's own code; `cache` is a directory for what should be known
-    again in later sessions; `sarif` and `gitlab` are files for reports of these kinds."""
+    again in later sessions; `sarif` and `gitlab` are files for reports of these kinds. `jobs` is how many workers there
+    are where pytest-xdist has none, None as many as processors; `share` is what a diagnosis has of them."""
 
     timeout_seconds: float = 60.0
     most_tests: int = 10
@@ -25,6 +32,9 @@ class Settings:
     cache: Path | None = None
     sarif: Path | None = None
     gitlab: Path | None = None
+    precautions: Precautions = USUAL
+    jobs: int | None = None
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,7 @@ class _Option:
 
 
 DEFAULTS = Settings()
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 OPTIONS = (
     _Option(
         "timeout",
@@ -47,6 +58,7 @@ OPTIONS = (
     _Option("dir", str, "DIR", f"directory for chains and gdb scripts (default {DEFAULTS.directory} in rootdir)"),
     _Option("sarif", str, "FILE", "write the chains as SARIF 2.1.0, as code scanning reads it"),
     _Option("gitlab", str, "FILE", "write the chains as a code quality report of GitLab"),
+    _Option("jobs", int, "N", "workers for experiments where pytest-xdist has none (default: number of processors)"),
     _Option("neighbour", str, "NODEID", "the passing test to compare with (default: the nearest one)"),
 )
 
@@ -65,6 +77,19 @@ def add_options(parser: pytest.Parser) -> None:
             f"--cause-chain-{option.name}", type=option.kind, metavar=option.metavar, default=None, help=option.help
         )
         parser.addini(f"cause_chain_{option.name}", f"same as --cause-chain-{option.name}", default=None)
+    parser.addini(
+        "cause_chain_isolation",
+        "keep experiments away from the user's files, the network and other processes: auto (as far as the system "
+        "allows), require (or not at all), off",
+        default=USUAL.isolation,
+    )
+    parser.addini(
+        "cause_chain_limits",
+        "what one experiment may use, such as memory=500M output=1M stack=16M processes=10 seconds=5 cpu=2 (default: a "
+        "multiple of what the original runs use)",
+        type="args",
+        default=[],
+    )
     parser.addini(
         "cause_chain_libraries",
         "shared libraries, built with -g, that --cause-chain looks into as into the program itself: file names such as "
@@ -95,7 +120,34 @@ def read_settings(config: pytest.Config) -> Settings:
         libraries=_read_libraries(config),
         sarif=config.rootpath / values["sarif"] if values["sarif"] else None,
         gitlab=config.rootpath / values["gitlab"] if values["gitlab"] else None,
+        precautions=_read_precautions(config),
+        jobs=values["jobs"],
     )
+
+
+def _read_precautions(config: pytest.Config) -> Precautions:
+    import pytest
+
+    isolation = config.getini("cause_chain_isolation")
+    if isolation not in get_args(Wish):
+        raise pytest.UsageError(f"cause_chain_isolation must be auto, require or off, not {isolation!r}.")
+    try:
+        return Precautions(isolation, read_bounds(config.getini("cause_chain_limits")))
+    except ValueError as error:
+        raise pytest.UsageError(f"cause_chain_limits: {error}.") from None
+
+
+def read_bounds(words: Sequence[str]) -> Bounds:
+    """From words such as memory=500M; a ValueError says what is wrong with one."""
+    kinds = {field.name: float if "float" in str(field.type) else int for field in fields(Bounds)}
+    found: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        number = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", value.strip(), re.IGNORECASE)
+        if name not in kinds or number is None or float(number[1]) == 0:
+            raise ValueError(f"{word!r} is none of {', '.join(f'{name}=NUMBER' for name in kinds)}")
+        found[name] = kinds[name](float(number[1]) * UNITS[number[2].upper()])
+    return Bounds(**found)
 
 
 def _read_libraries(config: pytest.Config) -> tuple[str, ...]:

@@ -22,19 +22,20 @@ class Explanation:
         timeline: Timeline,
         search: TransitionSearch[Moment, Isolated],
         unshown: Collection[Moment],
+        left_out: Collection[Moment],
         inquiry: Inquiry,
         writers: Mapping[Moment, Place],
     ) -> None:
-        """`unshown` are the links of which it was not shown that the one before leads to them; `writers` tell where
-        the failing run wrote to what is the cause at a moment."""
+        """`unshown` are the links of which it was not shown that the one before leads to them, `left_out` those that
+        are not told; `writers` tell where the failing run wrote to what is the cause at a moment."""
         self._program, self._timeline, self._search = program, timeline, search
-        self._was_so, self._illustrate = inquiry.was_so, inquiry.illustrate
-        self._unshown, self._writers = unshown, writers
-        self._transitions = told_transitions(search)
+        self._was_so, self._illustrate, self._script = inquiry.was_so, inquiry.illustrate, inquiry.script
+        self._unshown, self._left_out, self._writers = unshown, left_out, writers
+        self._transitions = told_transitions(search, left_out)
         self._before = {t.after: t.before for t in self._transitions}
 
     def links(self) -> tuple[Link, ...]:
-        return tuple(self._link(moment, cause) for moment, cause in told_links(self._search))
+        return tuple(self._link(moment, cause) for moment, cause in told_links(self._search, self._left_out))
 
     def _link(self, moment: Moment, cause: Isolated) -> Link:
         before = self._before.get(moment)
@@ -42,6 +43,7 @@ class Explanation:
         if before is not None and not self._was_so(before, cause):
             made_by = self._only_statement(before, moment)
         picture, trials = self._illustrate(moment, cause)
+        replay, undo = self._script(moment, cause)
         return Link(
             moment=self._when(moment),
             causes=make_causes(cause),
@@ -53,6 +55,8 @@ class Explanation:
             follows=moment not in self._unshown,
             picture=picture,
             trials=trials,
+            replay=replay,
+            undo=undo,
         )
 
     def _when(self, moment: Moment) -> When:
@@ -153,22 +157,26 @@ def is_returned(cause: Isolated) -> bool:
     return all(delta.name == RETURN_VALUE for delta in cause.deltas)
 
 
-def told_transitions(search: TransitionSearch[Moment, Isolated]) -> list[Step[Moment]]:
-    """A value on its way out of a function is no news: two transitions are one."""
+def told_transitions(
+    search: TransitionSearch[Moment, Isolated], left_out: Collection[Moment] = ()
+) -> list[Step[Moment]]:
+    """A value on its way out of a function is no news, nor is what is left out: two transitions are one."""
     told: list[Step[Moment]] = []
     for transition in search.transitions():
-        if told and is_returned(search.known[told[-1].after]):
+        if told and (told[-1].after in left_out or is_returned(search.known[told[-1].after])):
             transition = Step(told.pop().before, transition.after)
         told.append(transition)
     # What main returns at last, the failure tells.
     return told[:-1] if told and is_returned(search.known[told[-1].after]) else told
 
 
-def told_links(search: TransitionSearch[Moment, Isolated]) -> list[tuple[Moment, Isolated]]:
+def told_links(
+    search: TransitionSearch[Moment, Isolated], left_out: Collection[Moment] = ()
+) -> list[tuple[Moment, Isolated]]:
     """No news to a reader: a value handed on under its own name, as an argument, or returned; and a cause that has
     come to take another variable with it, which follows from it."""
     told: list[tuple[Moment, Isolated]] = []
-    links = search.links()
+    links = [link for link in search.links() if link[0] not in left_out]
     unproven = {after for _, after in search.unproven()}
     for moment, cause in [link for link in links if not is_returned(link[1])] or links:
         if not told or is_news(told[-1][1], cause, follows=moment not in unproven):

@@ -11,7 +11,7 @@ from pytest_causechain.causes.endings import describe_outcome
 from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
-from pytest_causechain.model.chain import Picture, Place, Tally, Trial
+from pytest_causechain.model.chain import Picture, Place, Script, Tally, Trial
 from pytest_causechain.model.moment import Moment, Stop
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.transfer import Transfer
@@ -25,6 +25,7 @@ from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.recurrence import have_failing_values
+from pytest_causechain.states.scripting import script_change
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
 Configuration = frozenset[int]
@@ -70,7 +71,7 @@ class Comparable:
         self,
         moment: Moment,
         comparison: Comparison,
-        experiments: Callable[[list[Transfer]], list[Observation]],
+        experiments: Callable[[list[Transfer]], list[Observation | None]],
         judge: Callable[[Observation], Outcome],
         width: int,
     ) -> None:
@@ -192,6 +193,12 @@ class Inquiry:
         picture = draw_picture(comparable.comparison, cause.deltas)
         return picture, list_trials(comparable.deltas, comparable.outcomes.all_known())
 
+    def script(self, moment: Moment, cause: Isolated) -> tuple[Script | None, Script | None]:
+        """How gdb repeats the experiment that proves a cause, and the one that undoes it."""
+        comparison = self._comparable[moment].comparison
+        undo = script_change(comparison, cause.deltas, is_forwards=False) if cause.confirmed == "both" else None
+        return script_change(comparison, cause.deltas, is_forwards=True), undo
+
     def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
         """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values.
 
@@ -249,12 +256,14 @@ class Inquiry:
         return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
 
     def _undo(self, moment: Moment, transfer: Transfer) -> Outcome:
-        return self._oracle.judge(self._observe("failing", moment, [transfer])[0])
+        (observed,) = self._observe("failing", moment, [transfer])
+        assert observed is not None  # the first one always is there
+        return self._oracle.judge(observed)
 
-    def _observe(self, side: Side, moment: Moment, transfers: list[Transfer]) -> list[Observation]:
+    def _observe(self, side: Side, moment: Moment, transfers: list[Transfer]) -> list[Observation | None]:
         begin = time.monotonic()
         stops = moment.passing if side == "passing" else moment.failing
-        observations = self._lab.experiments(side, stops, transfers)
+        observations = self._lab.speculate(side, stops, transfers)
         self.experiment_seconds += time.monotonic() - begin
         self._progress(f"experiment {self.tally.total + 1}, at {moment.position.function}()")
         return observations

@@ -1,25 +1,32 @@
 """The process in which all tracing happens: one thread, because ptrace belongs to one, and nothing of pytest.
 
-It serves one pair of runs: the first message opens a lab for it, each further one is a call of that lab.
+It serves one pair of runs: a message opens a lab for it, each further one is a call of that lab.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_causechain.debugger.gdb import GdbFailure
+from pytest_causechain.debugger.gdb import GdbFailure, locate_gdb
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
+from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans
 from pytest_causechain.process.remains import end_orphans
 from pytest_causechain.process.subject import CannotStart
+from pytest_causechain.recording.programs import identify_program
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -29,7 +36,8 @@ if TYPE_CHECKING:
 class Open:
     """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` names a lab, None lets
     the engine choose. `libraries` are patterns for those that count as the program's own code, `cache` is a directory
-    for what should be known again in later sessions."""
+    for what should be known again in later sessions. `environment` is the one that pytest runs in, None the engine's
+    own."""
 
     passing: Command
     failing: Command
@@ -39,11 +47,29 @@ class Open:
     cache: Path | None = None
     others: tuple[Command, ...] = ()
     repair: Intervention | Patch | None = None
+    precautions: Precautions = USUAL
+    environment: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a program, as a command starts it, can be dealt with where this engine runs: a Fitness."""
+
+    command: Command
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """`obstacle` is a sentence that says why not; `traces` whether ptrace is allowed."""
+
+    obstacle: str = ""
+    traces: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A method of the lab, or "limit_runs" with its run_seconds and run_cpu_seconds."""
+    """A method of the lab, or "limit_runs" with its run_seconds and run_cpu_seconds, or "widen" with its width."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -69,10 +95,13 @@ def serve(connection: Connection[Any, Any]) -> int:
     try:
         while (message := connection.recv()) is not None:
             try:
+                if isinstance(message, Check):
+                    connection.send(Answer(check(message)))
+                    continue
                 if isinstance(message, Open):
                     lab = open_lab(message)
                     types_told = len(lab.program.types)
-                    value: Any = (lab.program, lab.recordable, lab.width, lab.notes)
+                    value: Any = (lab.program, lab.recordable, lab.width, lab.notes, lab.isolation)
                 else:
                     assert lab is not None
                     value = carry_out(lab, message)
@@ -83,7 +112,7 @@ def serve(connection: Connection[Any, Any]) -> int:
             except Refusal as refusal:
                 answer = Answer(refusal=str(refusal))
             except CannotStart as error:
-                answer = Answer(refusal=f"{error}: build it before the tests run, and leave it alone while they do.")
+                answer = Answer(refusal=f"{error}: {LEAVE_ALONE}")
             except (GdbFailure, OSError) as error:
                 answer = Answer(trouble=f"{type(error).__name__}: {error}")
             if lab is not None:
@@ -99,14 +128,47 @@ def serve(connection: Connection[Any, Any]) -> int:
 
 def open_lab(message: Open) -> GdbLab | InterveningLab:
     """The fastest lab that can deal with this program here."""
+    if message.environment is not None:
+        os.environ.clear()
+        os.environ.update(message.environment)
     pair = (message.passing, message.failing, message.deadline)
+    cache = hold(message.cache) if message.cache is not None else None
+    commands = (message.passing, message.failing, *message.others)
+    stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
-        return GdbLab(*pair, message.libraries, message.cache)
-    shared = (message.kind != "rerun", message.libraries, message.cache)
-    return InterveningLab(*pair, *shared, message.others, message.repair)
+        lab: GdbLab | InterveningLab = GdbLab(*pair, message.libraries, cache, stage)
+    else:
+        shared = (message.kind != "rerun", message.libraries, cache)
+        lab = InterveningLab(*pair, *shared, message.others, message.repair, stage)
+    lab.isolation, lab.bounds = isolation, message.precautions.bounds
+    return lab
+
+
+def hold(directory: Path) -> Path:
+    """The same directory by a name under which it can be written to, whatever its own will stand for."""
+    with contextlib.suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+        return Path(f"/proc/self/fd/{os.open(directory, os.O_PATH | os.O_DIRECTORY)}")
+    return directory
+
+
+def check(message: Check) -> Fitness:
+    program = message.command.program
+    try:
+        locate_gdb()
+        found = identify_program(program.path)
+        message.command.require_directory()
+    except Refusal as refusal:
+        return Fitness(str(refusal))
+    if found.build_id != program.build_id:
+        return Fitness(f"{program.path} is another build there (its build id differs): bring it up to date.")
+    return Fitness(traces=is_suitable(message.command, message.command, message.deadline))
 
 
 def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
+    if call.name == "widen":
+        (lab.width,) = call.arguments
+        return None
     if call.name == "limit_runs":
         lab.run_seconds, lab.run_cpu_seconds = call.arguments
         return None
@@ -114,7 +176,11 @@ def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
         visit = lab.visit(*call.arguments)
         # All types with each visit would be most of the message.
         return None if visit is None else replace(visit, types=[])
-    calls: dict[str, Callable[..., Any]] = {"experiments": lab.experiments, "trace": lab.trace}
+    calls: dict[str, Callable[..., Any]] = {
+        "experiments": lab.experiments,
+        "speculate": lab.speculate,
+        "trace": lab.trace,
+    }
     if call.name not in calls:
         return intervene(lab, call)
     return calls[call.name](*call.arguments)
@@ -125,6 +191,7 @@ def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
     if not isinstance(lab, InterveningLab):
         raise Refusal("repairs are not looked for in a program that only gdb can run: see `lab` in chain.json.")
     calls: dict[str, Callable[..., Any]] = {
+        "layout": lab.layout,
         "observe": lab.observe,
         "find_writer": lab.find_writer,
         "signatures": lab.signatures,

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.process.maps import cpu_seconds, is_waiting
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.process.maps import cpu_seconds, is_waiting, list_children, resident_bytes
+from pytest_causechain.process.remains import find_members
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.tracee import End, Finish, wait_for_any
 
 # How often experiments are looked after.
 LOOK_UP_SECONDS = 0.02
+# An experiment that ends this soon is not worth being cancelled.
+LEAST_PATIENCE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +41,24 @@ class Job:
     # Whether others begin at the same stops.
     is_one_of_many: bool = True
 
+    @property
+    def is_natural(self) -> bool:
+        return not self.stops and self.alteration == NOTHING
+
 
 @dataclass(slots=True, eq=False)
 class Flight:
     """An experiment that is on its way; without `finish` the program was gone before it could be resumed. For longer
-    than `cpu_seconds` it may neither compute nor wait for what does not come."""
+    than `cpu_seconds` it may neither compute nor wait for what does not come; it may keep `memory` bytes, and be
+    `processes` at most."""
 
     number: int
     job: Job
     subject: Subject
     deadline: float
     cpu_seconds: float
+    memory: int
+    processes: int
     finish: Finish | None
     spent: float = -1.0
     idle_since: float = 0.0
@@ -54,17 +67,62 @@ class Flight:
         now, spent = time.monotonic(), cpu_seconds(self.subject.pid)
         if spent != self.spent or not is_waiting(self.subject.pid):
             self.spent, self.idle_since = spent, now
-        return max(spent, now - self.idle_since) > self.cpu_seconds or now >= self.deadline
+        is_overdue = max(spent, now - self.idle_since) > self.cpu_seconds or now >= self.deadline
+        return is_overdue or resident_bytes(self.subject.pid) > self.memory or self.has_multiplied()
+
+    def has_multiplied(self) -> bool:
+        pid = self.subject.pid
+        return bool(list_children(pid)) and len(find_members(pid)) > self.processes
 
 
-def land_first(flights: Sequence[Flight]) -> tuple[Flight, End]:
+def fly(
+    jobs: Sequence[Job],
+    width: int,
+    take_off: Callable[[int, Job], Flight],
+    observe: Callable[[Flight, End], Observation | None],
+    is_speculative: bool,
+) -> list[Observation | None]:
+    """`width` of them at a time. Of speculative ones the first is asked for; the others get as long again as it took,
+    and are None when they are not back by then. So neither going on in vain nor doing it again, should it be asked
+    for, costs more than twice the time. One of which nothing can be observed is made again."""
+    seen: dict[int, Observation] = {}
+    waiting = deque(enumerate(jobs))
+    flights: list[Flight] = []
+    begin, until = time.monotonic(), math.inf
+    try:
+        while waiting or flights:
+            if waiting and len(flights) < width:
+                flights.append(take_off(*waiting.popleft()))
+                continue
+            landed = land_first(flights, until)
+            if landed is None:
+                break
+            flight, end = landed
+            flights.remove(flight)
+            observation = observe(flight, end)
+            if observation is None:
+                waiting.appendleft((flight.number, jobs[flight.number]))
+                continue
+            seen[flight.number] = observation
+            if is_speculative and flight.number == 0:
+                waiting.clear()
+                now = time.monotonic()
+                until = now + max(now - begin, LEAST_PATIENCE_SECONDS)
+    finally:
+        for flight in flights:
+            flight.subject.kill()
+    return [seen.get(number) for number in range(len(jobs))]
+
+
+def land_first(flights: Sequence[Flight], until: float = math.inf) -> tuple[Flight, End] | None:
+    """None when none has landed by then."""
     for flight in flights:
         if flight.finish is None:
             return flight, End("timeout", signal.SIGKILL)
     by_pid = {flight.subject.pid: flight for flight in flights}
     soonest = min(flight.deadline for flight in flights)
-    while True:
-        look_up = min(soonest, time.monotonic() + LOOK_UP_SECONDS)
+    while time.monotonic() < until:
+        look_up = min(soonest, until, time.monotonic() + LOOK_UP_SECONDS)
         found = wait_for_any([flight.subject for flight in flights], look_up)
         late = [flight for flight in flights if found is None and flight.is_late()]
         if found is None and not late:
@@ -73,3 +131,4 @@ def land_first(flights: Sequence[Flight]) -> tuple[Flight, End]:
         assert flight.finish is not None
         if (end := flight.finish.take(status)) is not None:
             return flight, end
+    return None

@@ -14,6 +14,7 @@ from pytest_causechain.debugger.launch import Launch, write_launch
 from pytest_causechain.debugger.visit import REGISTERS, Visit, find_register, make_visit
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, RECORD, Lab, Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
+from pytest_causechain.lab.presence import Presence
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.load_map import LOW_HALF, LoadMap
 from pytest_causechain.model.moment import Stop
@@ -21,6 +22,7 @@ from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.maps import Mapping, NotMapped, locate_modules
+from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import CannotStart, explain_other_libraries
 
 
@@ -41,7 +43,10 @@ class GdbLab(Lab):
         deadline: float,
         libraries: Sequence[str] = (),
         cache: Path | None = None,
+        stage: Stage | None = None,
     ) -> None:
+        self._stage = stage
+        self._presence = Presence(stage)
         self.deadline = deadline
         self.run_seconds = FIRST_RUN_SECONDS
         self._load_maps: dict[Side, LoadMap] = {}
@@ -135,6 +140,9 @@ class GdbLab(Lab):
         return min(left, self.run_seconds)
 
     def _run(self, side: Side, steps: list[dict[str, Any]]) -> dict[str, Any]:
+        self._presence.require(self._launches[side].command)
+        if self._stage is not None:
+            self._stage.renew()
         own = {"own": self.program.modules, "libraries": self.program.place_libraries(self._load_map(side))}
         answer = run_program(self._gdb, self._launches[side], self._seconds(), steps, **own)
         ended = answer["ended"]
@@ -146,7 +154,8 @@ class GdbLab(Lab):
         launch, ended = self._launches[side], answer["ended"]
         frames = tuple(Frame(f["function"], f["file"], f["line"]) for f in ended["backtrace"])
         stdout, stderr = launch.stdout.read_bytes(), launch.stderr.read_bytes()
-        return Observation(ended["ending"], ended["code"], stdout, stderr, frames)
+        files = self._stage.collect_shared(launch.command) if self._stage is not None else ()
+        return Observation(ended["ending"], ended["code"], stdout, stderr, frames, files)
 
 
 def run_program(

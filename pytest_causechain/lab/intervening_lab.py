@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import mmap
+import struct
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -13,7 +16,8 @@ from pytest_causechain.debugger.scope import LIBRARY_MEMBER, Scope
 from pytest_causechain.debugger.visit import VisitedFrame
 from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
-from pytest_causechain.lab.ptrace_lab import PtraceLab, ending
+from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.starting_lab import ending
 from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Like, Patch, SeenValues, Sighting, Spot
@@ -21,6 +25,9 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.process.alteration import find_anchor, pass_by, read_value
 from pytest_causechain.process.effects import Effect, Effects
+from pytest_causechain.process.elf import find_build_id, read_sections
+from pytest_causechain.process.maps import read_mappings
+from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import NotReached
@@ -50,10 +57,11 @@ class InterveningLab(PtraceLab):
         cache: Path | None = None,
         others: Sequence[Command] = (),
         repair: Intervention | Patch | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self._repair = repair
         self.begins_inside = isinstance(repair, Intervention)
-        super().__init__(passing, failing, deadline, use_copies, libraries, cache)
+        super().__init__(passing, failing, deadline, use_copies, libraries, cache, stage)
         self._commands |= {name_other(number): command for number, command in enumerate(others)}
 
     def _launch(self, side: Side, deadline: float) -> Subject:
@@ -69,6 +77,18 @@ class InterveningLab(PtraceLab):
             subject.kill()
             raise
         return subject
+
+    def layout(self, side: Side, stops: Sequence[Stop]) -> str:
+        """Tells runs apart that do not have everything in the same places when they stand at the stops: what is written
+        to an address of the one means something else in the other."""
+        try:
+            with ending(self._reach(side, stops, self._begin())) as subject:
+                registers, mappings = subject.registers(), read_mappings(subject.pid)
+        except NotReached:
+            return "not reached"
+        places = [(m.start, m.end, m.permissions, Path(m.name).name) for m in mappings]
+        versions = [] if stops else [find_version(name) for name in sorted({m.name for m in mappings})]
+        return hashlib.sha256(repr((registers.rip, registers.rsp, places, versions)).encode()).hexdigest()
 
     def observe(self, command: Command) -> Observation:
         """What the program shows when it is started in another way."""
@@ -205,7 +225,16 @@ class InterveningLab(PtraceLab):
         self, side: Side, interventions: Sequence[Intervention | Patch], limits: Limits
     ) -> list[Observation]:
         """What each of them, alone, makes of the run."""
-        return self._fly(side, [make_job(intervention, limits) for intervention in interventions])
+        return self._fly(side, [make_job(side, intervention, limits) for intervention in interventions])
+
+
+def find_version(path: str) -> str | None:
+    """Of a mapped file with code in it."""
+    try:
+        with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return find_build_id(content, read_sections(content))
+    except (OSError, ValueError, struct.error):
+        return None  # no file, or none of this kind
 
 
 def anchored(subject: Subject, like: Like) -> Like:
@@ -213,8 +242,9 @@ def anchored(subject: Subject, like: Like) -> Like:
     return replace(like, anchor=find_anchor(subject, address)) if address else like
 
 
-def make_job(intervention: Intervention | Patch, limits: Limits) -> Job:
+def make_job(side: Side, intervention: Intervention | Patch, limits: Limits) -> Job:
     if isinstance(intervention, Patch):
         return Job((), intervention, limits)
-    # A branch has only one other way, a value has many others.
-    return Job(intervention.spot.stops, intervention, limits, intervention.spot.kind != "branch")
+    # A branch has only one other way, a value has many others; passing runs are asked about few of them.
+    is_one_of_many = side == "failing" and intervention.spot.kind != "branch"
+    return Job(intervention.spot.stops, intervention, limits, is_one_of_many)

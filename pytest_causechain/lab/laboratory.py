@@ -12,6 +12,7 @@ from typing import NamedTuple, overload
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.model.isolation import NO_BOUNDS, NO_ISOLATION, Bounds, Isolation
 from pytest_causechain.model.load_map import LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
@@ -96,7 +97,8 @@ class Lab(Closing):
 
     `recordable` is how many events it traces within a few seconds, `width` how many experiments it makes at a time,
     `run_seconds` and `run_cpu_seconds` how long one run may take, `notes` are sentences for the user on what is left
-    out."""
+    out, `isolation` what keeps the runs from harming anything,
+    `bounds` what the user lets one of them use."""
 
     name: str
     program: ProgramMap
@@ -105,6 +107,8 @@ class Lab(Closing):
     run_seconds: float
     run_cpu_seconds: float = math.inf
     notes: tuple[str, ...] = ()
+    isolation: Isolation = NO_ISOLATION
+    bounds: Bounds = NO_BOUNDS
     # Whether calls are on the stack where the runs begin.
     begins_inside: bool = False
 
@@ -115,6 +119,10 @@ class Lab(Closing):
     @abstractmethod
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         """The same for each of several transfers."""
+
+    def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
+        """The same where only the first is asked for, and others only may be: these may be cancelled, and are None."""
+        return [*self.experiments(side, stops, transfers)]
 
     @abstractmethod
     def visit(

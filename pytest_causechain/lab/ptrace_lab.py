@@ -5,18 +5,17 @@ gdb only visits: it tells what the debug information says of a copy that is thro
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import time
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from pytest_causechain.debugger.debugger import Debugger
-from pytest_causechain.debugger.gdb import GdbFailure, addresses_vary
+from pytest_causechain.debugger.gdb import GdbFailure
 from pytest_causechain.debugger.layouts import Chained
 from pytest_causechain.debugger.visit import (
     REGISTERS,
@@ -29,9 +28,10 @@ from pytest_causechain.debugger.visit import (
     make_registers,
     merge_register,
 )
-from pytest_causechain.lab.flights import Flight, Job, land_first
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side, Trace
+from pytest_causechain.lab.flights import Flight, Job, fly
+from pytest_causechain.lab.laboratory import Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
+from pytest_causechain.lab.starting_lab import StartingLab, ending
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
@@ -39,9 +39,9 @@ from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.alteration import alter
-from pytest_causechain.process.copies import CannotCopy, Template
-from pytest_causechain.process.files import change_directory, find_environment, read_files, replace_file
-from pytest_causechain.process.limits import limit_memory, limit_output
+from pytest_causechain.process.files import find_environment, read_files, replace_file
+from pytest_causechain.process.injection import call_function, inject
+from pytest_causechain.process.limits import NOTHING_USED, Usage, allow, limit_run
 from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
 from pytest_causechain.process.maps import (
     Mapping,
@@ -52,13 +52,12 @@ from pytest_causechain.process.maps import (
     skip_unused_stack,
 )
 from pytest_causechain.process.remains import await_writers
+from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, Tracee
-from pytest_causechain.process.tracer import Tracer, Watched
+from pytest_causechain.process.tracer import Tracer
 
-# Each is a stopped process; a search returns to the last few moments again and again.
-TEMPLATES_KEPT = 8
 # What a state may weigh; a larger one is cut off here and the self-check tells.
 MEMORY_LIMIT = 256 << 20
 # No program fills such a mapping; sanitizers reserve them for their own books.
@@ -66,13 +65,11 @@ ANONYMOUS_LIMIT = 64 << 20
 RED_ZONE = 128
 OUTPUT_LINK = Path(f"/memfd:{OUTPUT} (deleted)")
 KINDS: dict[str, Literal["anonymous", "heap", "stack"]] = {"": "anonymous", "[heap]": "heap", "[stack]": "stack"}
-# A breakpoint costs some 0.05 ms each time it is passed, preparing a stub about as much as twenty of these.
-MANY_VISITS = 50
 # A deeper recursion than this is left to gdb.
 FRAMES_LIMIT = 10_000
 
 
-class PtraceLab(Lab):
+class PtraceLab(StartingLab):
     """Use as a context manager, in a process with a single thread: SIGCHLD stays blocked there."""
 
     # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
@@ -86,17 +83,13 @@ class PtraceLab(Lab):
         use_copies: bool = True,
         libraries: Sequence[str] = (),
         cache: Path | None = None,
+        stage: Stage | None = None,
     ) -> None:
-        self.name = "fork" if use_copies else "rerun"
-        self.deadline = deadline
-        self.run_seconds = FIRST_RUN_SECONDS
-        self.width = len(os.sched_getaffinity(0))
-        self._commands: dict[Side, Command] = {"passing": passing, "failing": failing}
-        # Stopped at the entry point: what all other runs are copies of. None where there can be none.
-        self._roots: dict[Side, Template | None] = {}
-        self._templates: OrderedDict[tuple[Side, tuple[Stop, ...]], Template] = OrderedDict()
+        super().__init__(passing, failing, deadline, use_copies, stage)
         self._backtraces: dict[tuple[Side, tuple[int, ...]], tuple[Frame, ...]] = {}
         self._outputs: dict[Side, bytes] = {}
+        # By the original runs.
+        self._used = NOTHING_USED
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         found = find_libraries(failing, libraries, deadline) if libraries else Libraries()
         self.notes = found.notes
@@ -105,40 +98,31 @@ class PtraceLab(Lab):
         self._rows = frozenset(self.program.rows)
 
     def close(self) -> None:
-        while self._templates:
-            self._templates.popitem()[1].close()
-        for root in self._roots.values():
-            if root is not None:
-                root.close()
+        super().close()
         self._debugger.close()
 
     def processes(self) -> list[int]:
-        """Those that it keeps between two calls."""
-        templates = [*self._templates.values(), *(root for root in self._roots.values() if root is not None)]
-        return [*self._debugger.processes(), *(template.subject.pid for template in templates)]
+        return [*self._debugger.processes(), *super().processes()]
+
+    def _forget(self, side: Side) -> None:
+        super()._forget(side)
+        self._backtraces = {key: frames for key, frames in self._backtraces.items() if key[0] != side}
 
     # What a Lab does
 
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
         return self._fly(side, [Job(stops, transfer) for transfer in transfers])
 
+    def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
+        return self._fly_some(side, [Job(stops, transfer) for transfer in transfers], is_speculative=True)
+
     def _fly(self, side: Side, jobs: Sequence[Job]) -> list[Observation]:
+        return [seen for seen in self._fly_some(side, jobs) if seen is not None]
+
+    def _fly_some(self, side: Side, jobs: Sequence[Job], is_speculative: bool = False) -> list[Observation | None]:
         """As many at a time as there are processors."""
-        seen: dict[int, Observation] = {}
-        waiting = deque(enumerate(jobs))
-        flights: list[Flight] = []
-        try:
-            while waiting or flights:
-                if waiting and len(flights) < self.width:
-                    flights.append(self._take_off(side, *waiting.popleft()))
-                else:
-                    flight, end = land_first(flights)
-                    flights.remove(flight)
-                    seen[flight.number] = self._observe(side, flight, end)
-        finally:
-            for flight in flights:
-                flight.subject.kill()
-        return [seen[number] for number in range(len(jobs))]
+        take_off, observe = partial(self._take_off, side), partial(self._observe, side)
+        return fly(jobs, self.width, take_off, observe, is_speculative)
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
@@ -167,91 +151,8 @@ class PtraceLab(Lab):
 
     # Runs
 
-    def _begin(self) -> float:
-        now = time.monotonic()
-        if now >= self.deadline:
-            raise BudgetUsedUp
-        return min(self.deadline, now + self.run_seconds)
-
-    def _start(self, side: Side, deadline: float) -> Subject:
-        """The program at its entry point. A copy, as a rule: that is faster, and all its addresses are the same each
-        time, whatever the kernel thinks of that."""
-        self._commands[side].require_directory()
-        if side not in self._roots:
-            self._roots[side] = self._make_root(side, deadline)
-        root = self._roots[side]
-        return root.copy() if root is not None else self._launch(side, deadline)
-
-    def _launch(self, side: Side, deadline: float) -> Subject:
-        """The program where its runs begin."""
-        return launch(self._commands[side], self.program.relocated, deadline, self.program.libraries)
-
-    def _make_root(self, side: Side, deadline: float) -> Template | None:
-        command = self._commands[side]
-        subject = self._launch(side, deadline)
-        try:
-            return Template(subject, is_root=not self.begins_inside)
-        except CannotCopy:
-            subject.kill()
-        except BaseException:
-            subject.kill()
-            raise
-        if find_addresses(command, deadline) != find_addresses(command, deadline):
-            raise addresses_vary(command.program.path)
-        return None
-
-    def _forget(self, side: Side) -> None:
-        """What is known of runs that are not made again."""
-        if (root := self._roots.pop(side, None)) is not None:
-            root.close()
-        self._backtraces = {key: frames for key, frames in self._backtraces.items() if key[0] != side}
-
-    def _reach(self, side: Side, stops: Sequence[Stop], deadline: float, keep: bool = True) -> Subject:
-        """A run that stands at the stops: a copy of one that does, where that is possible. `keep` that one: there
-        will be more copies."""
-        template = self._template(side, tuple(stops), deadline) if stops and keep and self.name == "fork" else None
-        if template is not None:
-            return template.copy()
-        subject = self._start(side, deadline)
-        try:
-            self._run_to(subject, stops, deadline)
-        except BaseException:
-            subject.kill()
-            raise
-        return subject
-
-    def _run_to(self, process: Subject, stops: Sequence[Stop], deadline: float) -> None:
-        """By breakpoint; by stub where that would have to be passed often."""
-        for stop in stops:
-            if stop.visit < MANY_VISITS:
-                process.run_to([stop], deadline)
-            else:
-                tracer = Tracer(process, [self._watch(stop.address)], self._rows)
-                tracer.stop_before(stop.visit, deadline)
-
-    def _template(self, side: Side, stops: tuple[Stop, ...], deadline: float) -> Template | None:
-        """None when the program cannot be copied at this moment."""
-        key = (side, stops)
-        if key in self._templates:
-            self._templates.move_to_end(key)
-            return self._templates[key]
-        subject = self._start(side, deadline)
-        try:
-            self._run_to(subject, stops, deadline)
-            self._templates[key] = Template(subject)
-        except CannotCopy:
-            self.name = "rerun"
-            subject.kill()
-            return None
-        except BaseException:
-            subject.kill()
-            raise
-        if len(self._templates) > TEMPLATES_KEPT:
-            self._templates.popitem(last=False)[1].close()
-        return self._templates[key]
-
     def _take_off(self, side: Side, number: int, job: Job) -> Flight:
-        deadline, cpu_limit = self._begin(), self.run_cpu_seconds
+        deadline, cpu_limit = self._begin(), self.bounds.cpu or self.run_cpu_seconds
         if job.limits is not None:
             deadline = min(deadline, time.monotonic() + job.limits.seconds)
             cpu_limit = min(cpu_limit, job.limits.cpu_seconds)
@@ -260,20 +161,24 @@ class PtraceLab(Lab):
         except NotReached:
             job = replace(job, stops=(), alteration=NOTHING)
             subject = self._start(side, deadline)
+        memory, output, processes = allow(NOTHING_USED if job.is_natural else self._used, self.bounds)
+        if job.limits is not None:
+            output = min(output, job.limits.output_bytes)
         try:
             self._apply(subject, job.alteration)
-            limit_memory(subject.pid)
-            if job.limits is not None:
-                limit_output(subject.pid, job.limits.output_bytes)
-            return Flight(number, job, subject, deadline, cpu_limit, Finish(subject))
+            most = limit_run(subject.pid, memory, output, cpu_limit)
+            return Flight(number, job, subject, deadline, cpu_limit, most, processes, Finish(subject))
         except ProcessGone:
-            return Flight(number, job, subject, deadline, cpu_limit, None)
+            return Flight(number, job, subject, deadline, cpu_limit, 0, processes, None)
         except BaseException:
             subject.kill()
             raise
 
-    def _observe(self, side: Side, flight: Flight, end: End) -> Observation:
+    def _observe(self, side: Side, flight: Flight, end: End) -> Observation | None:
+        """None: it wrote to what it had not for itself, and now would."""
         with ending(flight.subject) as subject:
+            if self._is_doubtful(subject):
+                return None
             backtrace: tuple[Frame, ...] = ()
             if flight.finish is not None and (end.kind, end.code) == ("timeout", signal.SIGKILL):
                 if time.monotonic() >= self.deadline:
@@ -281,13 +186,21 @@ class PtraceLab(Lab):
                 if flight.job.limits is None:
                     backtrace = self._see(subject)
             else:
-                await_writers(subject.pid, [OUTPUT_LINK], flight.deadline)
-            observation = Observation(end.kind, end.code, *subject.outputs(), backtrace)
+                await_writers(subject.pid, [OUTPUT_LINK], flight.deadline, flight.processes)
+            files = self._stage.collect(subject.command, subject.view) if self._stage is not None else ()
+            observation = Observation(end.kind, end.code, *subject.outputs(), backtrace, files)
+            if flight.job.is_natural and end.kind != "timeout":
+                self._learn_usage(subject, observation)
         if end.kind != "signal" or flight.job.limits is not None:
             return observation
         if (side, end.frames) not in self._backtraces:  # once for each place to crash at
             self._backtraces[side, end.frames] = self._see_crash(side, flight, end.frames)
         return replace(observation, backtrace=self._backtraces[side, end.frames])
+
+    def _learn_usage(self, subject: Subject, observation: Observation) -> None:
+        texts = (observation.stdout, observation.stderr, *(content or b"" for _, content in observation.files))
+        memory = max(self._used.memory, subject.threads.peak_bytes)
+        self._used = Usage(memory, max(self._used.output, *map(len, texts)))
 
     def _natural_output(self, side: Side) -> bytes:
         if side not in self._outputs:
@@ -319,11 +232,6 @@ class PtraceLab(Lab):
         is_sure = not tracer.is_lossy and (not is_whole or output == self._natural_output(side))
         return Trace(tuple(addresses), tuple(tracer.pieces), load_map, complete), is_sure
 
-    def _watch(self, address: int) -> Watched:
-        function = self.program.function_at(address)
-        assert function is not None  # only the program's own code is watched
-        return Watched(address, address == function.address, function.address, function.end)
-
     # Altering and looking
 
     def _apply(self, subject: Subject, alteration: Transfer | Intervention | Patch) -> None:
@@ -337,7 +245,7 @@ class PtraceLab(Lab):
     def _transfer(self, subject: Subject, transfer: Transfer) -> None:
         blocks = []
         for allocation in transfer.allocations:
-            block = subject.call(subject.landmarks.symbols["malloc"], [allocation.size])
+            block = call_function(subject, subject.landmarks.symbols["malloc"], [allocation.size])
             if not block:
                 raise ProcessGone(subject.pid)
             subject.write(block, allocation.data)
@@ -357,9 +265,9 @@ class PtraceLab(Lab):
         for file in transfer.files:
             replace_file(subject, file)
         if transfer.directory is not None:
-            change_directory(subject, transfer.directory)
+            inject(subject, "chdir", transfer.directory)
         if transfer.umask is not None:
-            subject.syscall("umask", transfer.umask)
+            inject(subject, "umask", transfer.umask)
 
     def _capture(self, subject: Subject) -> Visit:
         chain = self._chain(subject)
@@ -424,7 +332,7 @@ class PtraceLab(Lab):
         """Hand a stopped process over to gdb, which ends it when it has seen enough."""
         gdb = self._debugger.gdb
         with contextlib.suppress(OSError):  # where Yama allows attaching to descendants only
-            process.syscall("prctl", PR_SET_PTRACER, gdb.pid, 0, 0, 0)
+            inject(process, "prctl", PR_SET_PTRACER, gdb.pid, 0, 0, 0)
         process.threads.release()
         libraries = self.program.place_libraries(process.landmarks.load_map)
         return gdb.ask({"job": "look", "pid": process.pid, "thread": process.thread, "libraries": libraries, **request})
@@ -455,22 +363,8 @@ class PtraceLab(Lab):
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
 
 
-@contextlib.contextmanager
-def ending(subject: Subject) -> Iterator[Subject]:
-    try:
-        yield subject
-    finally:
-        subject.kill()
-
-
 class _Seen(Exception):
     """A crashed process has been looked at and is gone."""
-
-
-def find_addresses(command: Command, deadline: float) -> list[tuple[int, str]]:
-    """Where the parts of the program are; what is written to an address must hold for all its runs."""
-    with ending(launch(command, False, deadline)) as subject:
-        return [(mapping.start, mapping.name) for mapping in read_mappings(subject.pid)]
 
 
 def find_libraries(command: Command, patterns: Sequence[str], deadline: float) -> Libraries:

@@ -7,13 +7,26 @@ from typing import Literal
 
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.intervention import Kind
+from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
 from pytest_causechain.model.observation import Frame
 
 
 @dataclass(frozen=True, slots=True)
+class Rival:
+    """Another passing test that was looked at. `distance` is as in Party, None where it was not traced; `refused` tells
+    why it was of no use, if not for its distance."""
+
+    test: str
+    distance: float | None
+    why: str
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Party:
-    """One of the two runs, as told to the reader; `distance` and `why` tell how the neighbour was chosen. `is_made`:
-    its command was made from that of the test and the failing one."""
+    """One of the two runs, as told to the reader; `distance`, `why` and `rivals` tell how the neighbour was chosen: by
+    the edits between the commands or, where the runs were traced, by the share of calls that only one of them makes.
+    `is_made`: its command was made from that of the test and the failing one."""
 
     test: str
     argv: tuple[str, ...]
@@ -23,6 +36,7 @@ class Party:
     distance: float | None = None
     why: str | None = None
     is_made: bool = False
+    rivals: tuple[Rival, ...] = ()
     # What the test changed in the environment (None: removed), for replay in plain gdb.
     environment: tuple[tuple[str, str | None], ...] = ()
 
@@ -152,6 +166,17 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Script:
+    """How plain gdb makes a change that is no single statement in a run that stands at a moment: by `commands`, and,
+    unless it is None, by another `stdin`, of which so many bytes have been read. `obstacle`: why it cannot."""
+
+    commands: tuple[str, ...] = ()
+    stdin: str | None = None
+    position: int = 0
+    obstacle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """A cause at a moment. `confirmed`: "passing" - alone it makes the passing run fail; "both" - and undoing it
     alone makes the failing run pass; "context" - only together with other transferred differences."""
@@ -170,6 +195,10 @@ class Link:
     picture: Picture | None = None
     # The first experiments at this moment; `experiments` counts those that this cause took.
     trials: tuple[Trial, ...] = ()
+    # How gdb makes the change in the passing run, and takes it back in the failing one; None: by the statement of the
+    # one cause.
+    replay: Script | None = None
+    undo: Script | None = None
 
     @property
     def origin(self) -> Place | None:
@@ -302,6 +331,7 @@ class Statistics:
     interventions: int = 0
     # Bytes of a state, at most, that could not be read or were too many.
     unreadable: int = 0
+    isolation: Isolation = NO_ISOLATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,4 +352,6 @@ class Chain:
     repairs: tuple[Repair, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     failure: Failure | None = None
+    # Why no passing test could be compared with: what came closest, and what is wrong with it.
+    without_neighbour: str | None = None
     statistics: Statistics = field(default_factory=Statistics)

@@ -30,9 +30,9 @@ class Command:
     environment: tuple[tuple[str, str | None], ...] = ()
     stdin: bytes = b""
 
-    def require_directory(self) -> None:
-        """A Refusal when the directory it was started in does not exist any more."""
-        if not Path(self.cwd).is_dir():
+    def require_directory(self, place: str | None = None) -> None:
+        """A Refusal when the directory it was started in, to be found at `place`, does not exist any more."""
+        if not Path(place or self.cwd).is_dir():
             raise Refusal(
                 f"{self.cwd} is gone, in which {self.argv[0]} was started: keep it until the end of the session "
                 "(with tmp_path: tmp_path_retention_policy = all)."

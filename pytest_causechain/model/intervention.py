@@ -9,6 +9,8 @@ from pytest_causechain.model.moment import Stop
 
 Kind = Literal["branch", "value", "argument", "return"]
 Part = Literal["program", "heap", "stack", "library"]
+# The two ways that a branch can be made to take, whichever it would take: on, or to its target.
+AHEAD, ASIDE = b"\0", b"\1"
 # Values seen at an address, by register ("" for memory).
 SeenValues = dict[tuple[int, str], tuple[bytes, ...]]
 
@@ -36,8 +38,8 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """At the spot the other branch is taken, or `data` put in the place of the value; where that is an address, the
-    `anchor` tells it for runs that lie elsewhere in memory."""
+    """At the spot the other branch is taken (with `data`, the one that it names), or `data` put in the place of the
+    value; where that is an address, the `anchor` tells it for runs that lie elsewhere in memory."""
 
     spot: Spot
     data: bytes = b""

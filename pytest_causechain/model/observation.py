@@ -30,9 +30,9 @@ class Observation:
     """How a run ended and all it wrote.
 
     `code` is the exit status or the signal number; a run stopped by a limit of ours has the ending "timeout".
-    `backtrace` tells where it was then, innermost frame first, for "signal" and "timeout". `files` are those below the
-    working directory and the test's temporary directories that the run wrote, by absolute path as the original run
-    named them, with their content (None: removed).
+    `backtrace` tells where it was then, innermost frame first, for "signal" and "timeout".
+    `files` are those that the run wrote below its working directory and the directories named to it, by absolute path
+    as the original run named them, sorted, with their content up to a bound (None: removed).
     """
 
     ending: Literal["exit", "signal", "timeout"]

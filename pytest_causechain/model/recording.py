@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_causechain.model.command import Command
 
@@ -37,3 +38,14 @@ class Recording:
     outcome: Literal["passed", "failed", "skipped"]
     runs: tuple[Run, ...] = ()
     refusals: tuple[str, ...] = ()
+
+
+def pack(recording: Recording, marker: dict[str, Any]) -> str:
+    """For the way from where a test ran: quickly, since all tests of a suite pay for it, and as text, since others
+    may write reports down."""
+    return pickle.dumps((recording, marker)).decode("latin-1")
+
+
+def unpack(record: str) -> tuple[Recording, dict[str, Any]]:
+    recording, marker = pickle.loads(record.encode("latin-1"))
+    return recording, marker

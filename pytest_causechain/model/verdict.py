@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pytest_causechain.model.chain import Rule
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.recording import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Verdict:
     """`outcome` is "diverged" when the replayed test started other programs than before. `trail` tells by file:line how
     the user's own code led to where `exception` (the type's name) was raised, outermost first. `crash` is the place
     that pytest reports, by its whole path. `starts` counts the programs that were started. `fails_when` is what the
-    marker's function of that name said, where there is one."""
+    marker's function of that name said, where there is one, `judged` what the project's pytest_causechain_judge did."""
 
     outcome: Literal["passed", "failed", "skipped", "diverged"]
     exception: str | None = None
@@ -46,6 +48,7 @@ class Verdict:
     crash: str | None = None
     starts: int = 0
     fails_when: bool | None = None
+    judged: Outcome | None = None
 
     @property
     def where(self) -> str | None:
@@ -60,3 +63,21 @@ class Oracle(Protocol):
     def rule(self) -> Rule: ...
 
     def judge(self, observation: Observation) -> Outcome: ...
+
+
+class Witness(Protocol):
+    """Says for tests what they make of a run that their program never made."""
+
+    # For each answer; may be changed between questions.
+    timeout_seconds: float
+
+    def base(self, test: str) -> Verdict:
+        """What the test says with its real programs."""
+        ...
+
+    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
+        """What the test says when this run of it shows `observation`, which may also be one of the commands
+        `origins`."""
+        ...
+
+    def close(self) -> None: ...

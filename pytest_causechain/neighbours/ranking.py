@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
@@ -12,13 +12,17 @@ from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.neighbours.edits import count_bag_edits, count_edits, weigh_edits
 
-# So many are compared edit by edit; those that are further away by a rough count would hardly be tried.
+# So many are compared edit by edit; those that are further away by a rough count would hardly be tried, but tell
+# what else the program does.
 MAX_COMPARED = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A run of a passing test, how far it is from the failing one, and the phrase that tells a reader why it."""
+    """A run of a passing test, how far it is from the failing one, and the phrase that tells a reader why it.
+
+    `distance` weighs the edits between the commands; where the runs were traced it is the share of calls, 0 to 1, that
+    only one of the two makes."""
 
     recording: Recording
     run: Run
@@ -47,16 +51,19 @@ def rank_neighbours(failing: Recording, run: Run, candidates: Iterable[Recording
     screened = []
     target = _Bags(run.command)
     for recording in _other_passing(failing.test, candidates):
-        estimates = [target.estimate_distance(other.command) for other in _comparable_runs(recording, run)]
-        if estimates:
-            screened.append((not _is_same_function(recording, failing), min(estimates), recording.test, recording))
-    screened.sort(key=lambda entry: entry[:3])
-    ranked = [
-        _measure_neighbour("another test" if is_other else "same test function", run, recording)
-        for is_other, _, _, recording in screened[:MAX_COMPARED]
-    ]
-    ranked.sort(key=lambda near: (not _is_same_function(near.recording, failing), near.distance, near.recording.test))
-    return ranked
+        relation = "same test function" if _is_same_function(recording, failing) else "another test"
+        runs = [
+            Neighbour(recording, other, target.estimate_distance(other.command), relation)
+            for other in _comparable_runs(recording, run)
+        ]
+        screened += [min(runs, key=lambda near: near.distance)] if runs else []
+
+    def nearness(near: Neighbour) -> tuple[bool, float, str]:
+        return not _is_same_function(near.recording, failing), near.distance, near.recording.test
+
+    screened.sort(key=nearness)
+    measured = [_measure_neighbour(near.why, run, near.recording) for near in screened[:MAX_COMPARED]]
+    return sorted(measured, key=nearness) + screened[MAX_COMPARED:]
 
 
 def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighbour:
@@ -75,6 +82,23 @@ def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighb
     if chosen is None:
         raise Refusal(_explain_unusable(passing[0], run))
     return _measure_neighbour("asked for", run, chosen)
+
+
+def take_selected(select: Callable[..., object], candidates: list[Neighbour]) -> list[Neighbour]:
+    """The one that the project's hook selects, else all of them; Refusal when it selects something else."""
+    try:
+        selected = select(candidates=tuple(candidates))
+    except Exception as error:
+        raise Refusal(f"pytest_causechain_select_neighbour raised {error!r}: mend it in your conftest.py.") from error
+    if selected is None:
+        return candidates
+    chosen = [replace(near, why=f"selected, {near.why}") for near in candidates if near.recording.test == selected]
+    if not chosen:
+        raise Refusal(
+            f"pytest_causechain_select_neighbour returned {selected!r}: return the node id of one of the candidates "
+            "or None."
+        )
+    return chosen
 
 
 def explain_absence(failing: Recording, run: Run, candidates: Iterable[Recording]) -> str:

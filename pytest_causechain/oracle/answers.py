@@ -10,7 +10,7 @@ from typing import Literal
 
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.observation import Observation, Outcome
-from pytest_causechain.model.verdict import Comparison, Value, Verdict
+from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
 from pytest_causechain.oracle.facts import TEXT_KINDS, Symptom, shorten, tell_kind, tell_symptom
 
 # What the failing test says of a run.
@@ -50,6 +50,28 @@ class UserOracle:
         if self.ask(observation).fails_when:
             return Outcome.FAIL
         return Outcome.PASS if observation.ending == "exit" else Outcome.UNRESOLVED
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOracle:
+    """What the project's own judge says; a run of which it says nothing is unresolved."""
+
+    ask: Ask
+
+    @property
+    def rule(self) -> Rule:
+        return Rule("user", "the project's pytest_causechain_judge says so")
+
+    def judge(self, observation: Observation) -> Outcome:
+        return self.ask(observation).judged or Outcome.UNRESOLVED
+
+
+def take_users_word(ask: Ask, failing: Observation) -> Oracle | None:
+    """The user's oracle, where there is one for this test: its marker's comes before the project's."""
+    verdict = ask(failing)
+    if verdict.fails_when is not None:
+        return UserOracle(ask)
+    return JudgeOracle(ask) if verdict.judged is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
+from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.answers import is_changed, is_same_failure
+from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.oracle.unreplayable import Unreplayable
 
 # Of those before a failure, the last ones count: a test that fails at its hundredth run has looked at the others.
 MAX_RUNS = 20
@@ -22,6 +25,22 @@ MAX_OTHERS = 3
 MADE_UP = (Observation("exit", 0), Observation("exit", 1), Observation("exit", 0, b"0\n", b"0\n"))
 
 Ask = Callable[[Run, Observation], Verdict]
+
+
+def ask_for_guilty(replay: Replay, recording: Recording, seconds: float) -> Run:
+    """By asking the test; of one that cannot be asked, the last run that was killed, else the last."""
+    test = recording.test
+    try:
+        failure = replay.base(test)
+        if failure.outcome == "failed":
+            deadline = time.monotonic() + seconds
+            return find_guilty(
+                test, recording.runs, failure, replay.shown(test), partial(replay.verdict, test), deadline
+            )
+    except Unreplayable:
+        pass  # whether that matters will turn out
+    killed = [run for run in recording.runs if run.returncode is not None and run.returncode < 0]
+    return (killed or recording.runs)[-1]
 
 
 def find_guilty(

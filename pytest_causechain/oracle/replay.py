@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
@@ -53,12 +55,15 @@ class Replay(Closing):
         files: Collection[str],
         timeout_seconds: float,
         inifile: Path | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` is that of a Companion."""
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
         self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
         self.files = frozenset(files)
         self._invocation_dir = invocation_dir
+        self._check = check
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
@@ -132,7 +137,7 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir)
+                process = _SessionProcess(self._invocation_dir, self._check)
             basetemp = str(Path(process.directory, "basetemp").resolve())
             process.exchange(Task(self._arguments, basetemp), self.timeout_seconds)
         except BaseException as error:
@@ -146,24 +151,54 @@ class Replay(Closing):
 
 
 class Replays(Closing):
-    """Keeps sessions open for all who ask: each takes a second to begin."""
+    """Keeps sessions for later cases: each takes a second to begin. Several threads may borrow from it."""
 
     def __init__(self, open_replay: Callable[[Collection[str]], Replay]) -> None:
         self._open_replay = open_replay
-        self._replays: list[Replay] = []
+        self._lock = threading.Lock()
+        self._idle: list[Replay] = []
 
-    def find(self, tests: Iterable[str]) -> Replay:
+    def borrow(self, tests: Iterable[str]) -> Borrowed:
         """One that has these tests."""
         files = {test.partition("::")[0]: None for test in tests}
-        found = next((replay for replay in self._replays if replay.files.issuperset(files)), None)
-        if found is None:
-            found = self._open_replay(files)
-            self._replays.append(found)
-        return found
+        with self._lock:
+            found = next((replay for replay in self._idle if replay.files.issuperset(files)), None)
+            if found is not None:
+                self._idle.remove(found)
+        return Borrowed(found or self._open_replay(files), self._take_back)
 
     def close(self) -> None:
-        while self._replays:
-            self._replays.pop().close()
+        while self._idle:
+            self._idle.pop().close()
+
+    def _take_back(self, replay: Replay) -> None:
+        with self._lock:
+            self._idle.append(replay)
+
+
+@dataclass(slots=True)
+class Borrowed(Closing):
+    """A Replay that is given back when it is closed."""
+
+    replay: Replay
+    give_back: Callable[[Replay], None]
+
+    @property
+    def timeout_seconds(self) -> float:
+        return self.replay.timeout_seconds
+
+    @timeout_seconds.setter
+    def timeout_seconds(self, seconds: float) -> None:
+        self.replay.timeout_seconds = seconds
+
+    def base(self, test: str) -> Verdict:
+        return self.replay.base(test)
+
+    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
+        return self.replay.verdict(test, run, observation, *origins)
+
+    def close(self) -> None:
+        self.give_back(self.replay)
 
 
 class _SessionLost(Unreplayable):
@@ -173,10 +208,10 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """The companion that a session runs in."""
 
-    def __init__(self, invocation_dir: Path) -> None:
+    def __init__(self, invocation_dir: Path, check: Callable[[], None]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment)
-        self.directory = Path(self._companion.directory.name)
+        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment, check)
+        self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
 

@@ -10,13 +10,14 @@ import contextlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import unittest
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from subprocess import CompletedProcess
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, NoReturn
@@ -29,7 +30,7 @@ from _pytest.runner import runtestprotocol
 
 import pytest_causechain
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
@@ -57,6 +58,7 @@ def serve(connection: Connection[Any, Any]) -> int:
     pytest_causechain.__doc__ = f"{pytest_causechain.__doc__} PYTEST_DONT_REWRITE"
     task: Task = connection.recv()
     sys.argv = ["pytest", *task.arguments]
+    disarm_cache()
     return pytest.main(list(task.arguments), plugins=[ReplaySession(connection, task)])
 
 
@@ -89,10 +91,6 @@ class ReplaySession:
         config = yield
         disarm_options(config.option, self.task.basetemp)
         return config
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        disarm_cache(config)
 
     @pytest.fixture
     def tmp_path(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -214,8 +212,9 @@ class ReplaySession:
             plan.scene.undo()  # nobody else may get what was put in its place
         if not substitution.is_done:
             verdict = Verdict("diverged", message="the test did not start the program as before")
-        said = ask_marker(item, plan.argvs[-1], observation)
-        return replace(verdict, starts=substitution.count, fails_when=said)
+        process = complete_process(plan.argvs[-1], observation)
+        said, judged = ask_marker(item, process), ask_judge(item, process)
+        return replace(verdict, starts=substitution.count, fails_when=said, judged=judged)
 
     def run(self, item: pytest.Function, watch: Watch) -> Verdict:
         self.reports, self.error, self.comparison = [], None, None
@@ -294,21 +293,41 @@ def renew_item(item: pytest.Function) -> None:
         item._obj = None
 
 
-def ask_marker(item: pytest.Function, argv: tuple[str, ...], observation: Observation) -> bool | None:
+def complete_process(argv: tuple[str, ...], observation: Observation) -> CompletedProcess[str]:
+    """A run as subprocess.run would return it; one that does not end is killed in the end."""
+    returncode = -signal.SIGKILL if observation.ending == "timeout" else observation.returncode
+    stdout, stderr = (stream.decode(errors="replace") for stream in (observation.stdout, observation.stderr))
+    return CompletedProcess(list(argv), returncode, stdout, stderr)
+
+
+def ask_marker(item: pytest.Function, run: CompletedProcess[str]) -> bool | None:
     """What the marker's fails_when says of a run; None where there is no such function."""
     marker = item.get_closest_marker("cause_chain")
     fails_when = marker.kwargs.get("fails_when") if marker is not None else None
     if fails_when is None:
         return None
-    # A run that does not end is killed in the end.
-    returncode = -signal.SIGKILL if observation.ending == "timeout" else observation.returncode
-    stdout, stderr = (stream.decode(errors="replace") for stream in (observation.stdout, observation.stderr))
+    name = getattr(fails_when, "__qualname__", repr(fails_when))
+    return bool(ask_user(f"fails_when of {item.nodeid}, {name},", partial(fails_when, run)))
+
+
+def ask_judge(item: pytest.Function, run: CompletedProcess[str]) -> Outcome | None:
+    """What the project's own judge says of a run; None where it has none, or none for this test."""
+    judge = partial(item.ihook.pytest_causechain_judge, item=item, run=run)
+    said = ask_user(f"pytest_causechain_judge, asked about {item.nodeid},", judge)
     try:
-        return bool(fails_when(subprocess.CompletedProcess(list(argv), returncode, stdout, stderr)))
+        return None if said is None else Outcome(said)
+    except ValueError:
+        raise Refusal(
+            f'pytest_causechain_judge returned {said!r} for {item.nodeid}: return "pass", "fail", "unresolved" or None.'
+        ) from None
+
+
+def ask_user(who: str, answer: Callable[[], object]) -> object:
+    try:
+        return answer()
     except Exception as error:
-        name = getattr(fails_when, "__qualname__", repr(fails_when))
         problem = f"{type(error).__name__}: {describe_message(error)}"
-        raise Refusal(f"fails_when of {item.nodeid}, {name}, raised {problem}: make it cope with any output.") from None
+        raise Refusal(f"{who} raised {problem}: make it cope with any output.") from None
 
 
 def _find_caller() -> _Spot | None:

@@ -25,6 +25,7 @@ from pytest_causechain.oracle.answers import (
     is_same_failure,
     shape,
     take_side,
+    take_users_word,
 )
 from pytest_causechain.oracle.endings import CrashOracle, HangOracle
 from pytest_causechain.oracle.facts import derive_symptoms
@@ -79,14 +80,14 @@ class _Memory:
 
 def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:
     try:
-        verdict = ask(failing)
+        users = take_users_word(ask, failing)
     except Unreplayable:
         if failing.ending == "exit":
             raise
     else:
-        if verdict.fails_when is not None:
-            yield UserOracle(ask)
-            raise Refusal(_blame_function(ask(passing), verdict))
+        if users is not None:
+            yield users
+            raise Refusal(_blame_user(users, passing, failing))
     report = find_report(failing)
     if report is not None and report.is_fatal:
         yield ReportOracle(report)
@@ -97,10 +98,16 @@ def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> It
     yield from _propose_by_replay(passing, failing, ask)
 
 
-def _blame_function(passing: Verdict, failing: Verdict) -> str:
-    run = "passing" if failing.fails_when and passing.fails_when else "failing"
-    said = "true" if run == "passing" else "false"
-    return f"fails_when of the marker cause_chain is {said} for the {run} run: make it true for failing runs only."
+def _blame_user(users: Oracle, passing: Observation, failing: Observation) -> str:
+    is_failing = users.judge(failing) is not Outcome.FAIL
+    run, said = ("failing", users.judge(failing)) if is_failing else ("passing", users.judge(passing))
+    if isinstance(users, UserOracle):
+        answer = "true" if said is Outcome.FAIL else "false"
+        return (
+            f"fails_when of the marker cause_chain is {answer} for the {run} run: make it true for failing runs only."
+        )
+    wanted = "fail" if is_failing else "pass"
+    return f'pytest_causechain_judge says "{said.value}" of the {run} run: make it say "{wanted}" there.'
 
 
 def _propose_by_replay(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iced_x86 import Decoder, Instruction
 
-from pytest_causechain.model.intervention import Anchor, Intervention, Part, Spot
+from pytest_causechain.model.intervention import AHEAD, Anchor, Intervention, Part, Spot
 from pytest_causechain.process.effects import operand_address, other_way
 from pytest_causechain.process.maps import heap_start, read_mappings, stack_start
 from pytest_causechain.process.tracee import Tracee
@@ -17,7 +17,9 @@ def alter(process: Tracee, intervention: Intervention) -> None:
     spot = intervention.spot
     if spot.kind == "branch":
         registers = process.registers()
-        process.jump(other_way(decode(process, registers.rip), registers.eflags))
+        instruction = decode(process, registers.rip)
+        ways = {b"": other_way(instruction, registers.eflags), AHEAD: instruction.next_ip}
+        process.jump(ways.get(intervention.data, instruction.near_branch_target))
     elif spot.kind == "value":
         process.write(step_store(process), data_for(process, intervention))
     else:

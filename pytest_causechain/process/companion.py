@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Pipe  # by this name: the other imports it only when it is called
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_causechain.process.directories import OwnDirectory
 from pytest_causechain.process.remains import end_sessions, find_sessions
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-REMOVE_SECONDS = 2.0
+# How often it is asked, amid an exchange, whether anybody still waits for the answer.
+LOOK_UP_SECONDS = 0.2
 
 # The path of our own modules comes first: it may be known to this process only.
 _START = """
@@ -47,34 +50,47 @@ class CompanionLost(Exception):
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the end: half a companion cannot be closed."""
+    """Ctrl-C and SIGTERM wait until the end: half a companion cannot be closed."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted
         return
-    pressed: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda sign, frame: pressed.append(sign))
+    arrived: list[int] = []
+    # Not by a mask, which the companion would inherit.
+    handlers = {s: signal.signal(s, lambda sign, frame: arrived.append(sign)) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-    if pressed:
-        signal.raise_signal(signal.SIGINT)
+        for sign, handler in handlers.items():
+            signal.signal(sign, handler)
+    for pending in arrived[:1]:
+        signal.raise_signal(pending)
 
 
 class Companion:
     """Runs `serve(connection)` of a module. Closing leaves neither process nor temporary directory behind."""
 
-    def __init__(self, module: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
-        """Without an environment of its own it takes no notice of variables meant for the user's Python."""
+    def __init__(
+        self,
+        module: str,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        check: Callable[[], None] = lambda: None,
+        temporary: str | None = None,
+    ) -> None:
+        """Without an environment of its own it takes no notice of variables meant for the user's Python. `check` is
+        called while an answer is waited for, and raises when nobody wants it any more. Its temporary directory is made
+        in `temporary`."""
         self._is_busy = False
+        self._check = check
         self._process: subprocess.Popen[bytes] | None = None
         self._connection, theirs = Pipe()
         # Nothing is ever written to it: its end tells the companion of our own.
         lifeline, self._lifeline = os.pipe()
         descriptors = (theirs.fileno(), lifeline)
-        self.directory = tempfile.TemporaryDirectory(prefix="causechain-", ignore_cleanup_errors=True)
+        self._own = OwnDirectory(temporary)
+        self.directory = self._own.path
         try:
-            self._log = Path(self.directory.name, "log")
+            self._log = self.directory / "log"
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
                     # -P: until it knows our path, no module of the user's directory must come first.
@@ -88,7 +104,7 @@ class Companion:
                     start_new_session=True,  # Ctrl-C is for us
                 )
             with contextlib.suppress(OSError):  # it may have ended already; the first exchange tells
-                self._connection.send((sys.path, self.directory.name))
+                self._connection.send((sys.path, str(self.directory)))
         except BaseException:
             self.close()
             raise
@@ -98,12 +114,19 @@ class Companion:
 
     def exchange(self, message: object, timeout_seconds: float) -> Any:
         """Sends a message and waits for the answer to it; CompanionLost when none comes."""
+        return pickle.loads(self.exchange_bytes(pickle.dumps(message), timeout_seconds))
+
+    def exchange_bytes(self, message: bytes, timeout_seconds: float) -> bytes:
+        """The same, pickled."""
         self._is_busy = True
+        deadline = time.monotonic() + timeout_seconds
         try:
-            self._connection.send(message)
-            if not self._connection.poll(timeout_seconds):
-                raise CompanionLost(is_late=True)
-            answer = self._connection.recv()
+            self._connection.send_bytes(message)
+            while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
+                self._check()
+                if time.monotonic() >= deadline:
+                    raise CompanionLost(is_late=True)
+            answer = self._connection.recv_bytes()
         except (EOFError, OSError):
             raise CompanionLost(is_late=False, log=self._log.read_text(errors="replace")) from None
         self._is_busy = False
@@ -126,16 +149,7 @@ class Companion:
             self._process.wait()
         self._connection.close()
         os.close(self._lifeline)
-        self._remove_directory()
-
-    def _remove_directory(self) -> None:
-        """What the companion itself had started ends a little later, and may write one file more."""
-        deadline = time.monotonic() + REMOVE_SECONDS
-        while True:
-            self.directory.cleanup()
-            if not Path(self.directory.name).exists() or time.monotonic() > deadline:
-                return
-            time.sleep(0.01)
+        self._own.remove()
 
 
 def attend(connection: Connection[Any, Any], lifeline: int, directory: str) -> None:

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator
 
 from pytest_causechain.process.assembly import SystemCalls, assemble_fork
+from pytest_causechain.process.injection import inject
 from pytest_causechain.process.linux import (
     CLONE_CHILD_CLEARTID,
     CLONE_CHILD_SETTID,
@@ -33,6 +34,7 @@ from pytest_causechain.process.maps import (
     read_mappings,
     read_timers,
 )
+from pytest_causechain.process.stage import UNTOUCHED
 from pytest_causechain.process.subject import Streams, Subject, identity
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA
@@ -121,7 +123,7 @@ class Template:
                 os.pwrite(descriptor, text, 0)
         with beside(subject.pid):
             try:
-                copy = Subject(self._fork(), subject.command, streams, subject.landmarks)
+                copy = Subject(self._fork(), subject.command, streams, subject.landmarks, subject.stage)
             except BaseException:
                 streams.close()
                 raise
@@ -130,6 +132,7 @@ class Template:
                 os.setpgid(copy.pid, copy.pid)
                 self._open_files(copy)
                 copy.set_registers(self._home)
+                copy.enter_stage(subject.view)
                 copy.deferred.extend(self._signals)
                 os.sched_setaffinity(copy.pid, self._processors)
             except BaseException:
@@ -165,6 +168,7 @@ class Template:
             raise CannotCopy(f"its files: {os.strerror(failed)}")
 
     def close(self) -> None:
+        self.subject.view = UNTOUCHED  # what it has written stays: copies that are still there may need it
         self.subject.kill()
 
 
@@ -186,7 +190,7 @@ def find_thread_number(subject: Subject) -> int:
     tell."""
     subject.write(SCRATCH_DATA, bytes(8))
     with contextlib.suppress(OSError):
-        subject.syscall("prctl", PR_GET_TID_ADDRESS, SCRATCH_DATA)
+        inject(subject, "prctl", PR_GET_TID_ADDRESS, SCRATCH_DATA)
     return int.from_bytes(subject.read(SCRATCH_DATA, 8), "little")
 
 
@@ -203,7 +207,7 @@ def has_timers(subject: Subject) -> bool:
     if read_timers(subject.pid):
         return True
     for kind in range(INTERVAL_TIMERS):
-        subject.syscall("getitimer", kind, SCRATCH_DATA)
+        inject(subject, "getitimer", kind, SCRATCH_DATA)
         if any(subject.read(SCRATCH_DATA, INTERVAL_SIZE)):
             return True
     return False

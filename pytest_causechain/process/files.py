@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from pytest_causechain.model.open_file import OpenFile
+from pytest_causechain.process.injection import inject
 from pytest_causechain.process.maps import Descriptor, read_descriptors
 from pytest_causechain.process.streams import (
     Stream,
@@ -18,7 +19,7 @@ from pytest_causechain.process.streams import (
     reset_stream,
 )
 from pytest_causechain.process.subject import Subject, identity
-from pytest_causechain.process.tracee import SCRATCH_DATA, WORD, Tracee
+from pytest_causechain.process.tracee import WORD, Tracee
 
 # The content of larger files is not compared.
 CONTENT_LIMIT = 16 << 20
@@ -118,7 +119,7 @@ def replace_file(subject: Subject, file: OpenFile) -> None:
         places = [d for d in descriptors if d.file == _outputs(subject)[file.number]]
         _rewrite(subject.streams.stdout if file.number == STDOUT else subject.streams.stderr, file.content)
         for place in places:
-            subject.syscall("lseek", place.number, file.position, os.SEEK_SET)
+            inject(subject, "lseek", place.number, file.position, os.SEEK_SET)
     else:
         present = next((d for d in descriptors if d.number == file.number), None)
         if present is None or _find_role(present, os.stat(f"/proc/{subject.pid}/fd/{file.number}")) == "other":
@@ -132,20 +133,18 @@ def replace_file(subject: Subject, file: OpenFile) -> None:
 
 
 def _open_private(process: Tracee, file: OpenFile, flags: int, places: list[Descriptor]) -> None:
-    process.write(SCRATCH_DATA, PRIVATE.encode() + b"\0")
-    memory = process.syscall("memfd_create", SCRATCH_DATA, 0)
+    memory = inject(process, "memfd_create", PRIVATE, 0)
     path = f"/proc/{process.pid}/fd/{memory}"
     with open(path, "r+b", buffering=0) as opened:
         _rewrite(opened.fileno(), file.content)
         os.utime(opened.fileno(), ns=(file.modified_ns, file.modified_ns))
     # Opened as the program has opened its own.
-    process.write(SCRATCH_DATA, f"/proc/self/fd/{memory}\0".encode())
-    number = process.syscall("open", SCRATCH_DATA, flags, 0)
-    process.syscall("lseek", number, file.position, os.SEEK_SET)
+    number = inject(process, "open", f"/proc/self/fd/{memory}", flags, 0)
+    inject(process, "lseek", number, file.position, os.SEEK_SET)
     for place in places:
-        process.syscall("dup3", number, place.number, place.flags & os.O_CLOEXEC)
-    process.syscall("close", number)
-    process.syscall("close", memory)
+        inject(process, "dup3", number, place.number, place.flags & os.O_CLOEXEC)
+    inject(process, "close", number)
+    inject(process, "close", memory)
 
 
 def _rewrite(descriptor: int, content: bytes) -> None:
@@ -153,11 +152,6 @@ def _rewrite(descriptor: int, content: bytes) -> None:
     at = 0
     while at < len(content):
         at += os.pwrite(descriptor, content[at:], at)
-
-
-def change_directory(process: Tracee, path: str) -> None:
-    process.write(SCRATCH_DATA, os.fsencode(path) + b"\0")
-    process.syscall("chdir", SCRATCH_DATA)
 
 
 def find_environment(process: Tracee) -> tuple[int, int] | None:

@@ -6,8 +6,12 @@ All requests for a process must come from the thread that started it: the kernel
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import platform
+import socket
+import struct
+from collections.abc import Iterable
 
 PEEKUSER, POKEUSER, CONT, SINGLESTEP, GETREGS, SETREGS, DETACH = 3, 6, 7, 9, 12, 13, 17
 SETOPTIONS, GETEVENTMSG, GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4200, 0x4201, 0x4204, 0x4205, 0x4206, 0x4207
@@ -21,6 +25,9 @@ CLONE_PARENT, CLONE_PTRACE, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0
 AT_ENTRY = 9
 PROCESS_CLOCK = 2  # the low bits of the number of a clock, above which those of a process are
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_TID_ADDRESS, PR_SET_PTRACER = 1, 36, 40, 0x59616D61
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAPABILITY_VERSION, PR_SET_DUMPABLE = 47, 2, 0x20080522, 4
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SYS_PTRACE, CAP_SYS_ADMIN = 0, 1, 3, 19, 21
 PROT_READ_WRITE, PROT_READ_EXECUTE, PROT_ALL = 3, 5, 7
 MAP_PRIVATE_FIXED_ANONYMOUS = 0x100032  # with MAP_FIXED_NOREPLACE: never over something that is there
 SYSCALLS = {
@@ -33,11 +40,22 @@ SYSCALLS = {
     "clone": 56,
     "chdir": 80,
     "umask": 95,
+    "capset": 126,
     "prctl": 157,
+    "mount": 165,
+    "umount2": 166,
+    "unshare": 272,
     "dup3": 292,
     "memfd_create": 319,
 }
+AUDIT_ARCH_X86_64, KILL = 0xC000003E, 62
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 KCMP, KCMP_FILE, TGKILL, FUTEX, PTRACE = 312, 0, 234, 202, 101
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
+MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 0x1000, 0x4000, 0x40000, 2
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 0x1, 0x2, 0x4
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 INT3 = b"\xcc"
 PAGE = 4096
@@ -108,9 +126,76 @@ def is_one_open_file(pid: int, first: int, second: int) -> bool:
     return bool(_libc.syscall(KCMP, pid, pid, KCMP_FILE, first, second) in (0, -1))
 
 
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), "unshare")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    words = (os.fsencode(word) for word in (source, target, kind))
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), os.fsencode(options) or None), f"mount {target}")
+
+
+def unmount(target: str) -> None:
+    """For all who look for it from now on."""
+    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+
+
+class _MountAttributes(ctypes.Structure):
+    """struct mount_attr."""
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "namespace"))
+
+
+def change_mount(target: str, to_set: int = 0, to_clear: int = 0, recursive: bool = False) -> None:
+    attributes = _MountAttributes(to_set, to_clear)
+    call = (MOUNT_SETATTR, AT_FDCWD, os.fsencode(target), AT_RECURSIVE if recursive else 0)
+    size = ctypes.sizeof(attributes)
+    _check(_libc.syscall(*call, ctypes.byref(attributes), ctypes.c_size_t(size)), f"mount_setattr {target}")
+
+
+def raise_interface(name: str) -> None:
+    """Of the network; a new namespace has only lo, and it is down."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", name.encode(), IFF_UP))
+
+
+def _check(result: int, what: str) -> None:
+    if result == -1:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), what)
+
+
 def fix_addresses() -> None:
     """In a child, before exec: the same addresses in every run. Some containers refuse; nothing depends on it."""
     _libc.personality(ADDR_NO_RANDOMIZE)
+
+
+def keep_capabilities(numbers: Iterable[int]) -> None:
+    """In a child, before exec: a program of a user who is not root loses all of them otherwise."""
+    header, data = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
+    if _libc.capget(header, data) == 0:
+        data[2] = sum(1 << number for number in numbers)  # inheritable
+        _libc.capset(header, data)
+        for number in numbers:
+            _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, number, 0, 0)
+
+
+def show_to_children() -> None:
+    """What /proc tells of this process is hidden as soon as it has gained some power."""
+    _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+class _FilterProgram(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def install_filter(code: ctypes.Array[ctypes.c_char], length: int) -> bool:
+    """For this process, which gives up ever to gain power by an exec. False where that is not allowed."""
+    program = _FilterProgram(length, ctypes.addressof(code))
+    _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    return bool(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0)
 
 
 def die_with_parent() -> None:

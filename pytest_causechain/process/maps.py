@@ -199,6 +199,14 @@ def cpu_seconds(pid: int) -> float:
     return spent / 1e9
 
 
+def resident_bytes(pid: int) -> int:
+    """What it keeps in memory; 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    except OSError:
+        return 0
+
+
 def is_waiting(pid: int) -> bool:
     """Whether all threads of a process sleep, and no child of it could wake them."""
     try:

@@ -17,10 +17,14 @@ POLL_SECONDS = 0.005
 END_SECONDS = 2.0
 
 
-def await_writers(group: int, files: Collection[Path], deadline: float) -> None:
-    """Wait for those that still have the run's output open, as the reader of a pipe would."""
+def await_writers(group: int, files: Collection[Path], deadline: float, most: int = 1000) -> None:
+    """Wait for those that still have the run's output open, as the reader of a pipe would; not when they are so many
+    that they only multiply."""
     wanted = {str(file) for file in files}
-    while time.monotonic() < deadline and any(wanted & open_files(pid) for pid in find_members(group)):
+    while time.monotonic() < deadline:
+        members = find_members(group)
+        if len(members) > most or not any(wanted & open_files(pid) for pid in members):
+            return
         time.sleep(POLL_SECONDS)
 
 

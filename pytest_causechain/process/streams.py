@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pytest_causechain.process.injection import call_function
 from pytest_causechain.process.tracee import WORD, Tracee
 
 # struct _IO_FILE of glibc, in which since 1997 only new members at the end have changed: flags; pointers into the
@@ -120,7 +121,7 @@ def _fill(process: Tracee, stream: Stream, pending: bytes, buffer_size: int, fla
     base, end = stream.buffer_base, stream.buffer_end
     if end - base < len(pending):
         size = max(buffer_size, len(pending))
-        base = process.call(process.landmarks.symbols["malloc"], [size])
+        base = call_function(process, process.landmarks.symbols["malloc"], [size])
         end = base + size
         flags |= USER_BUFFER  # its own, if any, is not ours to give back
         process.write(stream.address + BUFFER_BASE, struct.pack("<2Q", base, end))

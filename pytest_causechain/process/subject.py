@@ -12,7 +12,9 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.elf import find_symbols
-from pytest_causechain.process.limits import limit_self
+from pytest_causechain.process.filter import spare_others
+from pytest_causechain.process.injection import inject
+from pytest_causechain.process.limits import STACK_BYTES, limit_self
 from pytest_causechain.process.linux import (
     CONT,
     INT3,
@@ -29,6 +31,7 @@ from pytest_causechain.process.linux import (
     ptrace,
 )
 from pytest_causechain.process.maps import NotMapped, entry_point, locate_modules, read_mappings
+from pytest_causechain.process.stage import UNTOUCHED, Stage, View
 from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, UNKNOWN, Landmarks, NotReached, Tracee
 
 # The name that the files have which runs write their output to.
@@ -59,22 +62,45 @@ class Streams:
 
 
 class Subject(Tracee):
-    """A run of the program that a command starts."""
+    """A run of the program that a command starts, with a view of its own on a stage, where there is one."""
 
-    def __init__(self, pid: int, command: Command, streams: Streams, landmarks: Landmarks = UNKNOWN) -> None:
+    def __init__(
+        self,
+        pid: int,
+        command: Command,
+        streams: Streams,
+        landmarks: Landmarks = UNKNOWN,
+        stage: Stage | None = None,
+    ) -> None:
         super().__init__(pid, landmarks)
         self.command = command
         self.streams = streams
+        self.stage = stage
+        self.view = UNTOUCHED
+
+    def enter_stage(self, before: View) -> None:
+        """`before` is what it has seen so far."""
+        if self.stage is not None:
+            self.view = self.stage.enter(self, before)
 
     def close(self) -> None:
         super().close()
         self.streams.close()
+        if self.stage is not None:
+            self.stage.leave(self.view)
 
     def outputs(self) -> tuple[bytes, bytes]:
         return self.streams.read()
 
 
-def launch(command: Command, relocated: bool, deadline: float, libraries: Sequence[str] = ()) -> Subject:
+def launch(
+    command: Command,
+    relocated: bool,
+    deadline: float,
+    libraries: Sequence[str] = (),
+    stage: Stage | None = None,
+    stack_bytes: int = STACK_BYTES,
+) -> Subject:
     """The program just as the test started it, stopped at its entry point: all libraries are in their places, and
     nothing of its own has run. `libraries` are those that count as its own code."""
     command.require_directory()
@@ -84,7 +110,7 @@ def launch(command: Command, relocated: bool, deadline: float, libraries: Sequen
             file.write(command.stdin)
         streams = Streams(identity(os.fstat(stdin)))
         try:
-            subject = Subject(start(command, stdin, streams), command, streams)
+            subject = Subject(start(command, stdin, streams, stage, stack_bytes), command, streams, stage=stage)
         except BaseException:
             streams.close()
             raise
@@ -124,8 +150,11 @@ def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Seque
     subject.landmarks = Landmarks(load_map, vdso.start + code.index(SYSCALL_INSTRUCTION))
     # Before the libraries come, to which the kernel gives the next free places.
     for address, protection in ((SCRATCH, PROT_READ_EXECUTE), (SCRATCH_DATA, PROT_READ_WRITE)):
-        subject.syscall("mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        inject(subject, "mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
     subject.write(SCRATCH, INT3)
+    if subject.stage is not None:
+        subject.stage.admit(subject)
+    subject.enter_stage(UNTOUCHED)
     entry = entry_point(pid)
     if subject.registers().rip != entry:  # as it is in a static program
         subject.run_to([Stop(load_map.to_file(entry), 1)], deadline)
@@ -158,12 +187,13 @@ def is_ours(address: int) -> bool:
     return address in (SCRATCH, SCRATCH_DATA)
 
 
-def start(command: Command, stdin: int, streams: Streams) -> int:
+def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, stack_bytes: int) -> int:
     """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
     environment = {os.fsencode(k): os.fsencode(v) for k, v in command.full_environment().items()}
     arguments = [os.fsencode(argument) for argument in command.argv]
+    others = (os.getpid(), os.getppid())
     gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -177,7 +207,10 @@ def start(command: Command, stdin: int, streams: Streams) -> int:
             os.closerange(3, 1 << 20)
             os.setpgid(0, 0)
             os.chdir(os.fsencode(command.cwd))
-            limit_self()
+            limit_self(stack_bytes)
+            if stage is not None:
+                stage.admit_self()
+                spare_others(others)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the mask survives an exec
             for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and that survives an exec too
                 signal.signal(ignored, signal.SIG_DFL)

@@ -53,6 +53,8 @@ class Threads:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._standing = {pid}
+        # The most memory that the process has used.
+        self.peak_bytes = 0
         self._running: set[int] = set()
         # What threads that stand have met, until somebody asks.
         self.reports: deque[tuple[int, int]] = deque()
@@ -98,12 +100,13 @@ class Threads:
 
     def _wait_for(self, thread: int, block: bool = False) -> int | None:
         try:
-            found, status = os.waitpid(thread, WAIT_ALL | (0 if block else os.WNOHANG))
+            found, status, usage = os.wait4(thread, WAIT_ALL | (0 if block else os.WNOHANG))
         except ChildProcessError:
             if thread == self.pid:
                 raise
             self._running.discard(thread)  # by an exec it became the first one
             return None
+        self.peak_bytes = usage.ru_maxrss << 10
         return status if found else None
 
     def _note(self, thread: int, status: int) -> tuple[int, ...]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import ctypes
 import errno
 import os
 import signal
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -26,20 +25,15 @@ from pytest_causechain.process.linux import (
     EVENT_VFORK_DONE,
     EXIT_KILL,
     GETREGS,
-    GETREGSET,
     INT3,
-    NT_X86_XSTATE,
     PAGE,
     SETREGS,
-    SETREGSET,
-    SYSCALLS,
     TRACE_CLONE,
     TRACE_EXEC,
     TRACE_FORK,
     TRACE_VFORK,
     TRACE_VFORK_DONE,
     WAIT_ALL,
-    IoVector,
     Registers,
     event_message,
     ptrace,
@@ -67,6 +61,7 @@ SCRATCH_DATA = SCRATCH + PAGE
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
 }  # fmt: skip
+LIMITS = {signal.SIGXFSZ, signal.SIGXCPU}
 CHILD_EVENTS = {EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE}
 # An injected call that takes longer may need what another thread holds, such as a lock.
 ALONE_SECONDS = 0.05
@@ -266,62 +261,6 @@ class Tracee:
             for sign in kept:
                 send_signal(self.pid, self.thread, sign)
 
-    def syscall(self, name: str, *arguments: int) -> int:
-        home = self.registers()
-        registers = copy.copy(home)
-        # Else the kernel may restart the system call it was stopped in, and move rip.
-        registers.orig_rax = NO_SYSCALL
-        registers.rax, registers.rip = SYSCALLS[name], self.landmarks.syscall_at
-        for register, value in zip(ARGUMENTS, arguments, strict=False):
-            setattr(registers, register, value)
-        self.set_registers(registers)
-        self.step()
-        result = ctypes.c_int64(self.registers().rax).value
-        self.set_registers(home)
-        if -4096 < result < 0:
-            raise OSError(-result, os.strerror(-result), f"injected {name}")
-        return result
-
-    def call(self, function: int, arguments: Iterable[int], timeout_seconds: float = 1.0) -> int:
-        """Call a function of the program, such as malloc; it returns to our breakpoint."""
-        home = self.registers()
-        state = ctypes.create_string_buffer(1 << 14)
-        # Vector registers may hold arguments of the interrupted code, and callees clobber them.
-        vector = IoVector(ctypes.addressof(state), len(state))
-        ptrace(GETREGSET, self.thread, NT_X86_XSTATE, ctypes.addressof(vector))
-        registers = copy.copy(home)
-        registers.orig_rax, registers.rax, registers.rip = NO_SYSCALL, 0, function
-        registers.rsp = ((home.rsp - RED_ZONE) & -16) - 8  # aligned as just after a call
-        for register, value in zip(CALL_ARGUMENTS, arguments, strict=False):
-            setattr(registers, register, value)
-        self.write(registers.rsp, WORD.pack(SCRATCH))
-        self.set_registers(registers)
-        after = self._run_call(time.monotonic() + timeout_seconds)
-        ptrace(SETREGSET, self.thread, NT_X86_XSTATE, ctypes.addressof(vector))
-        self.set_registers(home)
-        return after.rax
-
-    def _run_call(self, deadline: float) -> Registers:
-        """Up to our breakpoint, without the other threads if possible; signals that arrive meanwhile are kept, as in
-        `step`."""
-        self.threads.go(self.thread)
-        while True:
-            status = self.wait(min(deadline, time.monotonic() + ALONE_SECONDS))
-            if status is None and time.monotonic() < deadline:
-                self.threads.resume()
-                continue
-            if status is None or not os.WIFSTOPPED(status):
-                raise ProcessGone(self.pid)
-            registers = self.registers()
-            if registers.rip == SCRATCH + 1:
-                return registers
-            sign = 0 if status >> 16 else os.WSTOPSIG(status)
-            if sign in CRASHES or status >> 16 == EVENT_EXIT:
-                raise ProcessGone(self.pid)
-            if sign:
-                self.deferred.append(sign)
-            self.threads.go(self.thread)
-
     def run_to(self, stops: Sequence[Stop], deadline: float) -> None:
         """Stop before the visit-th execution of each in turn, with the code unpatched again."""
         for stop in stops:
@@ -488,8 +427,8 @@ class Finish:
             return End("exit", os.WEXITSTATUS(status))
         if os.WIFSIGNALED(status):
             code = os.WTERMSIG(status)
-            # A run that wrote too much was ended by a limit of ours, as one that took too long.
-            return End("timeout" if code == signal.SIGXFSZ else "signal", code, self._frames)
+            # A run that wrote or computed too much was ended by a limit of ours, as one that took too long.
+            return End("timeout" if code in LIMITS else "signal", code, self._frames)
         sign = 0 if status >> 16 else os.WSTOPSIG(status)
         if sign in CRASHES:
             self._frames = process.backtrace()

@@ -19,6 +19,7 @@ from itertools import groupby
 
 from pytest_causechain.model.load_map import LOW_HALF, number_of
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.process.injection import inject
 from pytest_causechain.process.linux import (
     EVENT_EXEC,
     EVENT_EXIT,
@@ -113,7 +114,7 @@ class Tracer:
         self._stubs.sort()
 
     def _map(self, place: int, size: int, protection: int) -> None:
-        self.subject.syscall("mmap", place, size, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        inject(self.subject, "mmap", place, size, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
 
     def _give_area(self, thread: int) -> None:
         area = AREAS + AREA_DISTANCE * len(self._areas)
@@ -303,7 +304,7 @@ class Tracer:
             self._leave_record(thread)
             self._leave_stub(thread)
         for place, size in (*self._spaces, *((area, AREA_SIZE) for area in self._areas.values())):
-            subject.syscall("munmap", place, size)
+            inject(subject, "munmap", place, size)
 
     def _leave_stub(self, thread: int) -> None:
         with self.subject.selected(thread):

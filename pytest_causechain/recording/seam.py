@@ -83,7 +83,8 @@ def _patch_popen() -> None:
     for name, make in _REPLACEMENTS.items():
         present = Popen.__dict__[name]
         if present is not _ours.get(name):
-            _real[name], _ours[name] = present, make(present)
+            if present is not _real.get(name):  # else ours is ready: making it takes longer than all the rest
+                _real[name], _ours[name] = present, make(present)
             setattr(Popen, name, _ours[name])
 
 

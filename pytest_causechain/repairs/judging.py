@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from typing import Literal
 
-from pytest_causechain.model.observation import Observation, Shown
+from pytest_causechain.model.observation import Observation, Outcome, Shown
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
 
-Judgement = Literal["repaired", "nearer", "no"]
+# Touched: what was wrong is otherwise, and nothing that was right.
+Judgement = Literal["repaired", "nearer", "touched", "no"]
 Ask = Callable[[Observation], Verdict]
 
 
@@ -37,9 +38,11 @@ class Judge:
         return self._known[shown]
 
     def _judge(self, verdict: Verdict) -> Judgement:
-        if verdict.outcome == "passed" and not verdict.fails_when:
+        if verdict.outcome == "passed" and not verdict.fails_when and verdict.judged in (None, Outcome.PASS):
             return "repaired"
-        return "nearer" if is_nearer(verdict, self._failure) else "no"
+        if is_nearer(verdict, self._failure):
+            return "nearer"
+        return "touched" if touches_the_wrong(verdict, self._failure) else "no"
 
 
 def is_nearer(verdict: Verdict, failure: Verdict) -> bool:
@@ -53,6 +56,17 @@ def is_nearer(verdict: Verdict, failure: Verdict) -> bool:
     if verdict.comparison is None or failure.comparison is None:
         return False
     return count_right(verdict.comparison) > count_right(failure.comparison)
+
+
+def touches_the_wrong(verdict: Verdict, failure: Verdict) -> bool:
+    """Whether the test fails as it did, and all elements that were right then still are."""
+    if verdict.outcome != "failed" or verdict.where != failure.where:
+        return False
+    one, other = failure.comparison, verdict.comparison
+    if one is None or other is None or one.right != other.right or one.left == other.left:
+        return False
+    triples = zip_longest(one.left.elements, other.left.elements, one.right.elements)
+    return all(now == expected for was, now, expected in triples if was == expected)
 
 
 def count_right(comparison: Comparison) -> int:

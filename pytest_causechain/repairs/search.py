@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
-from pytest_causechain.lab.ptrace_lab import TEMPLATES_KEPT
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.starting_lab import TEMPLATES_KEPT
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
+from pytest_causechain.model.intervention import AHEAD, ASIDE, Intervention, Kind, Patch, SeenValues, Sighting
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
@@ -35,9 +38,11 @@ MOST_EXPERIMENTS = 5000
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
+# Repairs of one line that are tried on passing runs, too.
+MOST_WEIGHED = 3
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
-# Passing runs: whose coverage, whose values, and who must be left alone by a variant of an instruction.
-MOST_COVERED, MOST_WATCHED, MOST_KEPT = 60, 5, 12
+# Passing runs: whose coverage, whose values, and who is given repairs, too.
+MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 16
 WATCHED_VISITS = 4
 # Of the time for the search, for learning about the other runs.
 COVERING_SHARE = 0.25
@@ -72,16 +77,24 @@ class Attempt:
     def line(self) -> Line:
         return self.repair.file, self.repair.line
 
+    @property
+    def sort(self) -> tuple[object, ...]:
+        """Attempts of one sort differ in the visit or the value only."""
+        alteration = self.alteration
+        if isinstance(alteration, Patch):
+            return "patch", alteration.address, self.repair.was, self.repair.with_
+        return alteration.spot.kind, alteration.spot.register, alteration.data
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`is_full`: the test passes; else it comes nearer to that. `keeps`: passing runs are left as they were, for a
-    variant of an instruction, which can be tried on them. `origin` is the line of an earlier repair that brings the
-    same value here: this one only changes a copy."""
+    """`is_full`: the test passes; else it comes nearer to that. `harmed` counts the passing runs that show something
+    else with the same change, where that was tried. `origin` is the line of an earlier repair that brings the same
+    value here: this one only changes a copy."""
 
     attempt: Attempt
     is_full: bool
-    keeps: bool = False
+    harmed: int | None = None
     origin: Line | None = None
 
 
@@ -93,6 +106,8 @@ class Findings:
     # The lines that the failing run executes, with their functions.
     executed: dict[Line, str] = field(default_factory=dict)
     spectrum: Spectrum = field(default_factory=Spectrum)
+    # Lines where an intervention changes nothing but what is wrong, without mending it.
+    touched: set[Line] = field(default_factory=set)
     experiments: int = 0
     seconds: float = 0.0
 
@@ -107,16 +122,20 @@ def find_repairs(
     findings: Findings | None = None,
     libraries: tuple[str, ...] = (),
     cache: Path | None = None,
+    precautions: Precautions = USUAL,
+    share: Share | None = None,
 ) -> Findings:
     """`passing`, the nearest first, and `also_failing` are other runs of the program. What is found is entered into
-    `findings` at once, for whoever is interrupted. `libraries` and `cache` are as for a lab. A Refusal where nothing
-    can be learned at all; the end of the time is none."""
+    `findings` at once, for whoever is interrupted. `libraries`, `cache`, `precautions` and `share` are as for a lab. A
+    Refusal where nothing can be learned at all; the end of the time is none."""
     findings = Findings() if findings is None else findings
     begin = time.monotonic()
-    others = [*passing[:MOST_COVERED], *also_failing]
+    passing = near_and_far(passing, MOST_COVERED)
+    others = [*passing, *also_failing]
     try:
-        with RemoteLab(failing, failing, deadline, None, libraries, cache, others) as lab:
-            search = RepairSearch(lab, len(passing[:MOST_COVERED]), len(also_failing), ask, findings, progress)
+        known = (libraries, cache, others, None, precautions, share)
+        with RemoteLab(failing, failing, deadline, None, *known) as lab:
+            search = RepairSearch(lab, len(passing), len(also_failing), ask, findings, progress)
             search.run()
     except BudgetUsedUp:
         pass
@@ -155,7 +174,7 @@ class RepairSearch:
             if self._findings.experiments >= MOST_EXPERIMENTS:
                 break
             self._try(attempts)
-        self._check_variants()
+        self._weigh_harm()
         self._find_copies()
 
     # What the runs do
@@ -291,27 +310,71 @@ class RepairSearch:
         for attempt, observation in zip(attempts, observed, strict=True):
             self._findings.experiments += 1
             judgement = self._judge(observation)
-            if judgement != "no":
+            if judgement == "touched":
+                self._findings.touched.add(attempt.line)
+            elif judgement != "no":
                 self._findings.found.append(Found(attempt, judgement == "repaired"))
         repairs = sum(found.is_full for found in self._findings.found)
         self._progress(f"intervention {self._findings.experiments}, {repairs} repairs")
 
-    def _check_variants(self) -> None:
-        """Whether the passing runs that execute a repaired line are the same with the variant."""
-        for number, found in enumerate(self._findings.found):
-            if found.is_full and isinstance(found.attempt.alteration, Patch):
-                self._findings.found[number] = replace(found, keeps=self._keeps(found.attempt))
+    def _weigh_harm(self) -> None:
+        """A program without its defect does otherwise for the failing tests alone: passing runs are given the same
+        change as the failing one. Those as different as can be come first, and a repair that does more harm than
+        another one of its line is left alone."""
+        chosen = self._choose_weighed()
+        alterations = {number: self._settle(self._findings.found[number].attempt.alteration) for number in chosen}
+        harmed = dict.fromkeys(chosen, 0)
+        for side in self._diverse_passing():
+            lines = self._covered[side]
+            least: dict[Line, int] = {}
+            for number, line in chosen.items():
+                least[line] = min(least.get(line, harmed[number]), harmed[number])
+            open_ = [n for n, line in chosen.items() if line in lines and harmed[n] == least[line]]
+            for number, observed in zip(open_, self._alter(side, [alterations[n] for n in open_]), strict=True):
+                harmed[number] += observed.shown != self._natural[side].shown
+        for number, count in harmed.items():
+            self._findings.found[number] = replace(self._findings.found[number], harmed=count)
 
-    def _keeps(self, attempt: Attempt) -> bool:
-        sides = [side for side in self._passing if attempt.line in self._covered.get(side, ())]
-        for side in sides[:MOST_KEPT]:
-            if side not in self._natural:
-                self._natural[side] = self._lab.experiment(side)
-            (observed,) = self._lab.interventions(side, [attempt.alteration], self._limits)
-            self._findings.experiments += 1
-            if observed.shown != self._natural[side].shown:
-                return False
-        return True
+    def _choose_weighed(self) -> dict[int, Line]:
+        """For each line some of its repairs, by number, as different as can be."""
+        by_line: dict[Line, dict[tuple[object, ...], int]] = {}
+        for number, found in enumerate(self._findings.found):
+            if found.is_full:
+                by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.sort, number)
+        chosen = {}
+        for line, sorts in by_line.items():
+            numbers = list(sorts.values())
+            step = max(1.0, (len(numbers) - 1) / (MOST_WEIGHED - 1))
+            for place in range(min(len(numbers), MOST_WEIGHED)):
+                chosen[numbers[round(place * step)]] = line
+        return chosen
+
+    def _diverse_passing(self) -> list[Side]:
+        """Of those that execute the same lines one, then one more, always the nearest."""
+        counts: Counter[frozenset[Line]] = Counter()
+        order = []
+        for place, side in enumerate(side for side in self._passing if side in self._covered):
+            counts[self._covered[side]] += 1
+            order.append((counts[self._covered[side]], place, side))
+        return [side for _, _, side in sorted(order)[:MOST_WEIGHED_ON]]
+
+    def _alter(self, side: Side, alterations: Sequence[Intervention | Patch]) -> list[Observation]:
+        if side not in self._natural:
+            self._natural[side] = self._lab.experiment(side)
+        self._findings.experiments += len(alterations)
+        return self._lab.interventions(side, alterations, self._limits)
+
+    def _settle(self, alteration: Intervention | Patch) -> Intervention | Patch:
+        """For other runs: at the first visit, since there may be no other one. A branch that goes the other way in the
+        failing run may go that way in them anyhow."""
+        if isinstance(alteration, Patch):
+            return alteration
+        first, *rest = alteration.spot.stops
+        elsewhere = replace(alteration, spot=replace(alteration.spot, stops=(replace(first, visit=1), *rest)))
+        if alteration.spot.kind != "branch":
+            return elsewhere
+        (observed,) = self._lab.interventions("failing", [replace(alteration, data=AHEAD)], self._limits)
+        return replace(elsewhere, data=AHEAD if self._judge(observed) == "repaired" else ASIDE)
 
     def _find_copies(self) -> None:
         """What was, and is then, the same as at an earlier repair may come from there: the run tells."""
@@ -337,6 +400,15 @@ class RepairSearch:
             return False
         spot = replace(later.alteration.spot, stops=stops)
         return self._lab.follow("failing", earlier.alteration, spot) == later.alteration.data
+
+
+def near_and_far(items: Sequence[T], most: int) -> list[T]:
+    """The first ones, and as many again from all over the rest."""
+    if len(items) <= most:
+        return list(items)
+    near = most // 2
+    rest = len(items) - near
+    return [*items[:near], *(items[near + place * rest // (most - near)] for place in range(most - near))]
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -1,15 +1,18 @@
 """Turns the repairs of all failing tests of a program, and the suite's coverage, into a ranking of its lines.
 
 A line counts by the failing tests that it repairs; then by whether a change of its code repairs and leaves the passing
-tests alone; then by coverage. Of lines that are equal so far, one where a repair changes all executions comes before
-one where a single one out of many must be changed, and the earlier before the later. A line that only hands on a value
-never comes before the one that the value is from."""
+tests alone; by how few of these its most harmless repair harms; without a repair, by whether its function has one; by
+coverage; by whether a change there can alter what is wrong and nothing else. Of lines that are equal so far, one where
+a repair changes all executions comes before one where a single one out of many must be changed, and the earlier before
+the later. A line that only hands on a value never comes before the one that the value is from."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from pytest_causechain.model.chain import Suspect
 from pytest_causechain.model.intervention import Patch
@@ -29,11 +32,22 @@ class _Evidence:
     votes: int = 0
     full: list[Found] = field(default_factory=list)
     near: list[Found] = field(default_factory=list)
+    is_touched: bool = False
     transition: Suspect | None = None
 
     @property
     def best(self) -> Found | None:
         return min(self.full, key=weigh, default=None)
+
+    @property
+    def is_mended(self) -> bool:
+        """Whether a change of its code repairs, and harms none of the passing runs."""
+        return any(found.harmed == 0 and isinstance(found.attempt.alteration, Patch) for found in self.full)
+
+    @property
+    def harmed(self) -> float:
+        """By the most harmless of its repairs."""
+        return min((found.harmed for found in self.full if found.harmed is not None), default=math.inf)
 
     @property
     def origin(self) -> Line | None:
@@ -56,6 +70,8 @@ class Ranking:
         self._spectrum = findings[0].spectrum
         self._lines: dict[Line, _Evidence] = {}
         self._collect(transitions)
+        evidences = self._lines.values()
+        self._repaired_functions = {evidence.function for evidence in evidences if evidence.full or evidence.near}
         self.lines = self._put_behind_origins(sorted(self._lines, key=self._key))
 
     def _collect(self, transitions: Sequence[Suspect]) -> None:
@@ -70,8 +86,9 @@ class Ranking:
             for line in voted:
                 self._lines[line].votes += 1
         for line, function in self._findings[0].executed.items():
-            if self._spectrum.tells(line):
-                self._evidence(line, function)
+            is_touched = line in self._findings[0].touched
+            if is_touched or self._spectrum.tells(line):
+                self._evidence(line, function).is_touched = is_touched
         for suspect in transitions:
             self._evidence((suspect.file, suspect.line), suspect.function).transition = suspect
 
@@ -97,14 +114,21 @@ class Ranking:
         evidence = self._lines[line]
         return (
             -evidence.votes,
-            not any(found.keeps for found in evidence.full),
+            not evidence.is_mended,
+            evidence.harmed,
             not evidence.full and not evidence.near,
+            evidence.function not in self._repaired_functions,
             -self._spectrum.suspicion(line),
+            not evidence.is_touched,
             not any(found.attempt.is_whole for found in evidence.full),
             evidence.when,
             evidence.transition.rank if evidence.transition is not None else NEVER,
             line,
         )
+
+    def groups(self) -> list[tuple[Line, ...]]:
+        """The lines in order; those that nothing but their place in the source sets apart are together."""
+        return [tuple(group) for _, group in groupby(self.lines, key=lambda line: self._key(line)[:-1])]
 
     def twins(self) -> list[Found]:
         """The own test's best repairs, as different as can be: what a variant of an instruction changes may never
@@ -136,9 +160,11 @@ class Ranking:
             return "a change here makes another failing test of the program pass"
         if evidence.near:
             return f"{describe_repair(evidence.near[0].attempt.repair)} here the test comes nearer to passing"
+        if evidence.is_touched and evidence.transition is None:
+            return "a change here alters what is wrong in the output, and nothing else"
         return evidence.transition.why if evidence.transition is not None else self._spectrum.tell(line)
 
 
 def weigh(found: Found) -> tuple[object, ...]:
     """The more telling first; `min` and `sort` keep the order of the search among equals."""
-    return not found.keeps, not found.attempt.is_whole, found.attempt.when
+    return found.harmed is None, found.harmed or 0, not found.attempt.is_whole, found.attempt.when

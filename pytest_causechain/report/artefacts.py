@@ -12,11 +12,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_causechain.model.chain import Chain
+from pytest_causechain.model.chain import Chain, Party, Script
 from pytest_causechain.model.codec import encode
 from pytest_causechain.model.files import write_whole
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.report.gdb_script import render_gdb_script, render_undo_script
+from pytest_causechain.report.gdb_script import (
+    Inputs,
+    find_obstacle,
+    name_script,
+    render_gdb_script,
+    render_undo_script,
+)
 from pytest_causechain.report.index import render_index
 from pytest_causechain.report.page import render_page
 
@@ -26,7 +32,9 @@ INDEX_SCHEMA = "causechain-index/1"
 SLUG_LIMIT = 44
 
 # What a session writes into a test's directory; anything else there is the user's.
-_OURS = re.compile(r"chain\.json|chain\.html|\d+(-undo)?\.gdb|(passing|failing)\.stdin|\.causechain-\w+\.tmp")
+_OURS = re.compile(
+    r"chain\.json|chain\.html|\d+(-undo)?\.gdb|(passing|failing|\d+(-undo)?)\.stdin|\.causechain-\w+\.tmp"
+)
 
 
 def slug(test: str) -> str:
@@ -45,8 +53,17 @@ def _without_directories(test: str) -> str:
 
 
 def encode_chain(chain: Chain) -> dict[str, Any]:
-    """chain.json as data; `model.codec.decode(Chain, ...)` turns it back."""
-    return {"schema": SCHEMA, **encode(chain)}
+    """chain.json as data; `model.codec.decode(Chain, ...)` turns it back. Links also have the names of their scripts,
+    or why there is none. Variables of the environment are the user's business unless they are part of a cause."""
+    data = {"schema": SCHEMA, **encode(chain)}
+    others = [other["passing"] for other in data["alternatives"]]
+    for party in (data["failing"], data["passing"], *others):
+        if party is not None:
+            del party["environment"]
+    for index, link in enumerate(data["chain"]):
+        link["script"], link["undo_script"] = name_script(chain, index), name_script(chain, index, "passing")
+        link["unscripted"] = find_obstacle(chain, index)
+    return data
 
 
 def write_artefacts(chain: Chain, directory: Path, *, root: Path | None = None) -> Path:
@@ -72,19 +89,36 @@ def write_artefacts(chain: Chain, directory: Path, *, root: Path | None = None) 
 
 def _write_scripts(chain: Chain, place: Path) -> None:
     """For each link one that shows the failure, and one that makes it go away where that was seen."""
-    inputs = {"passing": chain.passing, "failing": chain.failing}
-    paths: dict[str, str | None] = dict.fromkeys(inputs)
-    for side, party in inputs.items():
-        if chain.chain and party is not None and party.stdin:
-            path = place / f"{side}.stdin"
-            write_whole(path, party.stdin.encode("utf-8", "surrogateescape"))
-            paths[side] = str(path.absolute())
-    for number, link in enumerate(chain.chain, start=1):
-        scripts = {f"{number}.gdb": render_gdb_script(chain, link, stdin_path=paths["passing"])}
-        if link.confirmed == "both":
-            scripts[f"{number}-undo.gdb"] = render_undo_script(chain, link, stdin_path=paths["failing"])
-        for name, script in scripts.items():
-            write_whole(place / name, script.encode("utf-8", "surrogateescape"))
+    for index, link in enumerate(chain.chain):
+        if (name := name_script(chain, index)) is not None:
+            inputs = Inputs(
+                _write_input(chain.passing, place / "passing.stdin"), _write_change(link.replay, place / name)
+            )
+            _write_text(place / name, render_gdb_script(chain, link, inputs))
+        if (name := name_script(chain, index, "passing")) is not None:
+            inputs = Inputs(
+                _write_input(chain.failing, place / "failing.stdin"), _write_change(link.undo, place / name)
+            )
+            _write_text(place / name, render_undo_script(chain, link, inputs))
+
+
+def _write_input(party: Party | None, path: Path) -> str | None:
+    if party is None or not party.stdin:
+        return None
+    _write_text(path, party.stdin)
+    return str(path.absolute())
+
+
+def _write_change(change: Script | None, script: Path) -> str | None:
+    if change is None or change.stdin is None:
+        return None
+    path = script.with_suffix(".stdin")
+    _write_text(path, change.stdin)
+    return str(path.absolute())
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_whole(path, text.encode("utf-8", "surrogateescape"))
 
 
 def write_index(chains: Sequence[Chain], directory: Path, *, root: Path | None = None) -> Path:
@@ -113,6 +147,8 @@ def _list_chain(chain: Chain) -> dict[str, Any]:
 
 def _make_directory(directory: Path) -> None:
     """Make the directory, hidden from git. One that exists may be the user's sources: it is left as it is."""
+    if re.search(r"[\n\r]", str(directory.absolute())):
+        raise Refusal(f"{str(directory)!r} has a line break in its name: name another place by --cause-chain-dir.")
     if directory.is_dir():
         return
     directory.parent.mkdir(parents=True, exist_ok=True)

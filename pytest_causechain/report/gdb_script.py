@@ -11,8 +11,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Literal
 
-from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Link, Party, Repair
+from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Link, Party, Script
+from pytest_causechain.report.secrets import is_secret
 from pytest_causechain.report.wording import (
     NAME_LIMIT,
     count_of,
@@ -37,23 +39,46 @@ SETTINGS = (
 )
 
 
-def render_gdb_script(chain: Chain, link: Link, *, stdin_path: str | None = None) -> str:
-    """The script for one link of the chain; `stdin_path` is a file with what the passing run reads."""
-    plan = _Plan(chain.passing, link.moment.stops, [(c, c.passing, c.failing, c.assignment) for c in link.causes])
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The files beside the scripts: what a run reads, and what it is given at the moment of a link."""
+
+    run: str | None = None
+    moment: str | None = None
+
+
+def render_gdb_script(chain: Chain, link: Link, inputs: Inputs = Inputs()) -> str:
+    """The script for one link of the chain."""
+    plan = _plan_replay(chain, link)
     repair = twin_repair(chain)
     begin = [] if repair is None else [*_go_to_all(repair.stops), _echo(describe_repair(repair)), *repair.commands]
-    return _render(chain, [*_introduce(chain, link)], plan, begin, stdin_path)
+    return _render(chain, [*_introduce(chain, link)], plan, begin, inputs)
 
 
-def render_undo_script(chain: Chain, link: Link, *, stdin_path: str | None = None) -> str:
+def render_undo_script(chain: Chain, link: Link, inputs: Inputs = Inputs()) -> str:
     """The other way round: the failing run with the passing run's values, for a link that is confirmed both ways."""
-    changes = [(c, c.failing, c.passing, c.undo) for c in link.causes]
-    plan = _Plan(chain.failing, link.moment.failing_stops, changes)
     repair = twin_repair(chain)
     # Stops are counted from where the two runs part: behind the instruction that the repair replaces the effect of.
     step = [] if repair is None else [command for command in repair.commands if command == "stepi"]
     begin = [] if repair is None else [*_go_to_all(repair.stops), *step]
-    return _render(chain, [*_introduce_undo(chain, link)], plan, begin, stdin_path)
+    return _render(chain, [*_introduce_undo(chain, link)], _plan_undo(chain, link), begin, inputs)
+
+
+def find_obstacle(chain: Chain, index: int, towards: Literal["failing", "passing"] = "failing") -> str | None:
+    """Why there is no script for a link, or None when there is one."""
+    link = chain.chain[index]
+    if towards == "failing":
+        return _find_obstacle(chain, _plan_replay(chain, link))
+    if link.confirmed != "both":
+        return "undoing it alone does not make the failing run pass"
+    return _find_obstacle(chain, _plan_undo(chain, link))
+
+
+def name_script(chain: Chain, index: int, towards: Literal["failing", "passing"] = "failing") -> str | None:
+    """The file of a link's script, if there is one."""
+    if find_obstacle(chain, index, towards) is not None:
+        return None
+    return f"{index + 1}{'' if towards == 'failing' else '-undo'}.gdb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +88,37 @@ class _Plan:
     party: Party | None
     stops: tuple[Breakpoint, ...]
     changes: Sequence[tuple[Cause, str, str, str | None]]
+    script: Script | None
 
 
-def _render(chain: Chain, lines: list[str], plan: _Plan, begin: Sequence[str], stdin_path: str | None) -> str:
+def _plan_replay(chain: Chain, link: Link) -> _Plan:
+    changes = [(c, c.passing, c.failing, c.assignment) for c in link.causes]
+    return _Plan(chain.passing, link.moment.stops, changes, link.replay)
+
+
+def _plan_undo(chain: Chain, link: Link) -> _Plan:
+    changes = [(c, c.failing, c.passing, c.undo) for c in link.causes]
+    return _Plan(chain.failing, link.moment.failing_stops, changes, link.undo)
+
+
+def _render(chain: Chain, lines: list[str], plan: _Plan, begin: Sequence[str], inputs: Inputs) -> str:
     """`begin` are commands to get to where the stops of the plan are counted from."""
     repair = twin_repair(chain)
-    obstacle = _find_obstacle(chain, plan, repair, stdin_path)
-    if obstacle is not None:
-        lines += ["", *_comment(f"This link cannot be replayed by a script: {obstacle}"), _echo(obstacle)]
-    elif chain.program is not None and plan.party is not None:
-        lines += ["", *SETTINGS, *_start_program(chain.program.path, plan.party, stdin_path)]
-        stops = (*(repair.stops if repair is not None else ()), *plan.stops)
-        if libraries := [stop.library for stop in stops if stop.library]:
-            lines += ["", *_load_libraries(libraries)]
-        if begin:
-            lines += ["", *begin]
-        for stop in plan.stops:
-            lines += ["", *_go_to(stop)]
+    assert chain.program is not None and plan.party is not None
+    lines += ["", *SETTINGS, *_start_program(chain.program.path, plan.party, inputs.run)]
+    stops = (*(repair.stops if repair is not None else ()), *plan.stops)
+    if libraries := [stop.library for stop in stops if stop.library]:
+        lines += ["", *_load_libraries(libraries)]
+    if begin:
+        lines += ["", *begin]
+    for stop in plan.stops:
+        lines += ["", *_go_to(stop)]
+    if plan.script is None:
         for change in plan.changes:
-            lines += ["", *_apply(*change)]
-        lines += ["", *_go_on(chain)]
-    return "\n".join(lines) + "\n"
+            lines += ["", *_assign(*change)]
+    else:
+        lines += ["", *_run_script(plan, plan.script, inputs.moment)]
+    return "\n".join([*lines, "", *_go_on(chain)]) + "\n"
 
 
 def _introduce(chain: Chain, link: Link) -> Iterator[str]:
@@ -144,24 +179,26 @@ def _echo(text: str) -> str:
     return "echo \\ncausechain: " + printable(text).replace("\\", "\\\\") + "\\n"
 
 
-def _find_obstacle(chain: Chain, plan: _Plan, repair: Repair | None, stdin_path: str | None) -> str | None:
-    """Why there can be no script, or None when there can."""
+def _find_obstacle(chain: Chain, plan: _Plan) -> str | None:
     if chain.program is None or plan.party is None:
-        return "the run is not known."
+        return "the run is not known"
+    repair = twin_repair(chain)
     if not plan.stops and (repair is None or not repair.stops):
-        return "its moment has no place in the program's code to stop at; start both runs and compare."
-    if plan.party.stdin and stdin_path is None:
-        return "there is no file with the run's input."
-    names = [chain.program.path, plan.party.cwd, stdin_path or ""]
+        return "its moment has no place in the program's code to stop at"
+    if plan.script is not None and plan.script.obstacle is not None:
+        return plan.script.obstacle
+    if plan.script is None and not all(statement and _is_statement(statement) for *_, statement in plan.changes):
+        return "no statement makes this change"
+    names = [chain.program.path, plan.party.cwd]
     stops = (*plan.stops, *(repair.stops if repair is not None else ()))
     names += [name for stop in stops for name in (stop.file, stop.function, stop.library or "")]
     if any(c in name for name in names for c in "\n\r\0"):
-        return "the name of a file or function contains a line break."
+        return "the name of a file or function contains a line break"
     if any(c in text for name, value in plan.party.environment for text in (name, value or "") for c in "\n\r\0"):
-        return "a variable of the environment contains a line break."
+        return "a variable of the environment contains a line break"
     if any(argument.endswith("\n") for argument in plan.party.argv[1:]):
         # "$(...)" drops them, and the shells have no other notation in common.
-        return "an argument of the run ends in a line break."
+        return "an argument of the run ends in a line break"
     return None
 
 
@@ -170,7 +207,10 @@ def _start_program(program: str, party: Party, stdin_path: str | None) -> Iterat
     yield f'file "{path}"'
     yield f"set cwd {party.cwd}"
     for name, value in party.environment:
-        yield f"unset environment {name}" if value is None else f"set environment {name} = {value}"
+        if value is not None and is_secret(name):
+            yield from _comment(f"The test sets {name}, whose value is not written down: set environment {name} = ...")
+        else:
+            yield f"unset environment {name}" if value is None else f"set environment {name} = {value}"
     # Without a redirection the program would read what is typed at gdb's prompt.
     source = shlex.quote(stdin_path) if party.stdin and stdin_path else "/dev/null"
     yield " ".join(["set args", *map(_quote_for_gdb, party.argv[1:]), "<", source])
@@ -215,15 +255,15 @@ def _name_function(stop: Breakpoint) -> str:
     return f"'{stop.function}'"
 
 
-def _apply(cause: Cause, old: str, new: str, statement: str | None) -> Iterator[str]:
+def _tell_change(cause: Cause, old: str, new: str) -> str:
     old, new = shorten_pair(old, new)
-    told = f"{shorten(printable(cause.variable), NAME_LIMIT)}: {new} instead of {old}"
-    if statement is None or not _is_statement(statement):
-        yield from _comment(f"{told}. This cannot be written as one statement, so the script leaves it out.")
-        yield _echo(f"left out, as no single statement does it: {told}")
-        return
-    yield from _comment(told)
-    yield _echo(told)
+    return f"{shorten(printable(cause.variable), NAME_LIMIT)}: {new or 'none'} instead of {old or 'none'}"
+
+
+def _assign(cause: Cause, old: str, new: str, statement: str | None) -> Iterator[str]:
+    assert statement is not None
+    yield from _comment(_tell_change(cause, old, new))
+    yield _echo(_tell_change(cause, old, new))
     place, _, value = statement.strip().removesuffix(";").partition(" = ")
     if "::" in value and cause.frame:
         # What belongs to a call further inside is found from there only.
@@ -231,6 +271,21 @@ def _apply(cause: Cause, old: str, new: str, statement: str | None) -> Iterator[
         value = "$causechain"
     yield f"frame {cause.frame or 0}"
     yield f"set variable {place} = {value}"
+
+
+def _run_script(plan: _Plan, script: Script, stdin_path: str | None) -> Iterator[str]:
+    for cause, old, new, _ in plan.changes:
+        yield from _comment(_tell_change(cause, old, new))
+        yield _echo(_tell_change(cause, old, new))
+    yield from _comment("Objects are found as the program itself finds them, since their addresses may differ.")
+    yield from script.commands
+    if script.stdin is not None and stdin_path is not None:
+        yield from _comment("Another standard input; what stdio has read ahead of the old one is dropped.")
+        path = stdin_path.replace("\\", "\\\\").replace('"', '\\"')
+        yield "call (int) fflush(*(void **) &stdin)"
+        yield "call (void) clearerr(*(void **) &stdin)"
+        yield f'call (int) dup2((int) open("{path}", 0), 0)'
+        yield f"call (long) lseek(0, {script.position}, 0)"
 
 
 def _is_statement(assignment: str) -> bool:

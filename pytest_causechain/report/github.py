@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pytest_causechain.model.chain import Chain, Place, Repair
 from pytest_causechain.report.places import locate_link
+from pytest_causechain.report.sentences import tell_failure, tell_link
 from pytest_causechain.report.sources import ReadSource, choose_suspect, locate_file, read_lines, show_path
-from pytest_causechain.report.text import tell_failure, tell_link
 from pytest_causechain.report.wording import count_of, describe_repair, name_test, printable, shorten
 
 # Of each kind GitHub shows ten for a step.
@@ -46,7 +46,8 @@ def _escape_message(text: str) -> str:
 
 
 def _escape_property(text: str) -> str:
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    # Letters of all languages may be in a path.
+    text = "".join(c if c.isprintable() else printable(c) for c in text)
     return _escape_message(text).replace(":", "%3A").replace(",", "%2C")
 
 

@@ -11,7 +11,7 @@ from pytest_causechain.report.page import STATUS, wrap_page
 from pytest_causechain.report.sources import ReadSource, choose_suspect, read_lines, show_path
 from pytest_causechain.report.wording import count_of, describe_repair, shorten
 
-TOLD_LIMIT = 200
+TOLD_LIMIT, PATH_LIMIT = 200, 60
 
 
 def render_index(
@@ -21,7 +21,7 @@ def render_index(
     body = [
         "<header><h1>Cause-effect chains</h1>",
         f'<p class="kicker">{count_of(len(chains), "failing test")} of the last session</p></header><main>',
-        '<div class="scroll"><table><thead><tr><th scope="col">test</th><th scope="col">chain</th>',
+        '<div class="scroll"><table class="index"><thead><tr><th scope="col">test</th><th scope="col">chain</th>',
         '<th scope="col">look first at</th><th scope="col">why</th></tr></thead><tbody>',
     ]
     for directory, chain in chains:
@@ -31,7 +31,10 @@ def render_index(
 
 def _render_entry(directory: str, chain: Chain, root: Path | None, read_source: ReadSource) -> Iterator[str]:
     suspect = choose_suspect(chain, read_source, root)
-    where = f"<code>{escape(show_path(suspect.file, root))}:{suspect.line}</code>" if suspect is not None else ""
+    where = ""
+    if suspect is not None:
+        path = show_path(suspect.file, root)
+        where = f"<code>{escape('...' * (len(path) > PATH_LIMIT) + path[-PATH_LIMIT:])}:{suspect.line}</code>"
     name = escape(shorten(chain.test, TOLD_LIMIT))
     yield f'<tr><th scope="row"><a href="{escape(directory)}/chain.html">{name}</a></th>'
     yield f'<td><span class="badge {chain.status}">{STATUS[chain.status]}</span></td><td>{where}</td>'

@@ -8,11 +8,12 @@ from xml.etree import ElementTree
 
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.report.places import locate_link, name_files
+from pytest_causechain.report.sentences import tell_link
 from pytest_causechain.report.sources import ReadSource, choose_suspect, read_lines, show_path
-from pytest_causechain.report.text import tell_link
 from pytest_causechain.report.wording import describe_repair, printable
 
 PREFIX = "causechain"
+ATTACHMENT = "[[ATTACHMENT"
 
 
 def list_properties(
@@ -44,7 +45,7 @@ def list_properties(
 
 
 def describe_testcase(
-    testcase: ElementTree.Element, properties: Iterable[tuple[str, str]], text: str, attachments: Iterable[Path]
+    testcase: ElementTree.Element, properties: Iterable[tuple[str, str]], text: str, attachments: Iterable[str]
 ) -> None:
     """Add a chain to an element of the report; what others have put there stays."""
     element = testcase.find("properties")
@@ -56,6 +57,7 @@ def describe_testcase(
     output = testcase.find("system-out")
     if output is None:
         output = ElementTree.SubElement(testcase, "system-out")
-    # Jenkins and GitLab read an attachment from a line of its own.
-    marks = [f"[[ATTACHMENT|{printable(str(path))}]]" for path in attachments]
+    # Jenkins and GitLab read attachments from the text: only ours.
+    text = text.replace(ATTACHMENT, ATTACHMENT.replace("[[", "[\\["))
+    marks = [f"{ATTACHMENT}|{printable(path)}]]" for path in attachments]
     output.text = "\n".join([*([output.text.rstrip("\n")] if output.text else []), text, *marks, ""])

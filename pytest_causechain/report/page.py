@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.model.chain import Chain, Link, Party, Place, Repair, Suspect, Trial
+from pytest_causechain.report.gdb_script import find_obstacle, name_script
 from pytest_causechain.report.highlighting import split_words
 from pytest_causechain.report.markup import escape, escape_block
 from pytest_causechain.report.places import (
@@ -17,6 +18,14 @@ from pytest_causechain.report.places import (
     locate_suspect,
     name_files,
 )
+from pytest_causechain.report.sentences import (
+    as_chain,
+    name_peer,
+    tell_failure,
+    tell_gap,
+    tell_link,
+    tell_proof,
+)
 from pytest_causechain.report.sources import (
     ReadSource,
     choose_suspect,
@@ -26,21 +35,14 @@ from pytest_causechain.report.sources import (
     show_path,
 )
 from pytest_causechain.report.svg import describe_scene, render_scene
-from pytest_causechain.report.text import (
-    as_chain,
-    can_replay,
-    name_peer,
-    tell_failure,
-    tell_gap,
-    tell_link,
-    tell_proof,
-)
 from pytest_causechain.report.wording import (
     count_of,
     describe_command,
     describe_repair,
     name_run,
     name_test,
+    name_variable,
+    quote_argument,
     shorten,
     told_causes,
     twin_repair,
@@ -65,7 +67,7 @@ class _View:
     root: Path | None
     suspect: Suspect | None
     pointer: Pointer | None
-    script: Callable[[int], str | None]
+    artefacts: Path | None = None
     prefix: str = ""
 
 
@@ -78,14 +80,9 @@ def render_page(
 ) -> str:
     """The whole page; paths are shown relative to `root`, `artefacts` is the directory with the gdb scripts."""
 
-    def name_script(index: int) -> str | None:
-        if artefacts is None or not can_replay(chain, index):
-            return None
-        return show_path(artefacts / f"{index + 1}.gdb", root)
-
     suspect = choose_suspect(chain, read_source, root)
     pointer = locate_suspect(chain, suspect) if suspect is not None else None
-    view = _View(chain, name_files(chain), read_source, root, suspect, pointer, name_script)
+    view = _View(chain, name_files(chain), read_source, root, suspect, pointer, artefacts)
     body = [*_render_head(chain), "<main>", *_render_lead(view)]
     if chain.status != "none":
         body += _render_runs(view, "The two runs")
@@ -190,7 +187,20 @@ def _render_runs(view: _View, title: str) -> Iterator[str]:
     yield "</div>"
     if chain.oracle is not None:
         yield f"<p>A run fails when {escape(chain.oracle.fails_when.rstrip('.'))}.</p>"
+    if chain.passing is not None:
+        yield from _render_rivals(chain.passing, chain.test)
     yield "</section>"
+
+
+def _render_rivals(passing: Party, beside: str) -> Iterator[str]:
+    """The other passing tests, and what speaks against each."""
+    if not passing.rivals:
+        return
+    yield f"<details><summary>{count_of(len(passing.rivals), 'other passing test')} looked at</summary><ul>"
+    for rival in passing.rivals:
+        refused = f": {rival.refused}" if rival.refused is not None else ""
+        yield f"<li>{escape(f'{name_test(rival.test, beside)} ({rival.why}){refused}')}</li>"
+    yield "</ul></details>"
 
 
 def _tell_peer(view: _View, passing: Party) -> str:
@@ -251,7 +261,7 @@ def _sentence(view: _View, index: int) -> str:
 
 def begin_sentence(text: str) -> str:
     """With a capital, unless it begins with the name of a variable."""
-    is_word = text.startswith(("so ", "so,", "then ", "then,", "at the call ", "the input "))
+    is_word = text.startswith(("so ", "so,", "then ", "then,", "at the call ", "line ", "lines ", "the "))
     return text[0].upper() + text[1:] if is_word else text
 
 
@@ -281,7 +291,7 @@ def _render_values(view: _View, link: Link) -> Iterator[str]:
     yield f'<th scope="col">failing run</th><th scope="col">{peer}</th></tr></thead><tbody>'
     for cause in told_causes(link):
         failing, passing = (escape(shorten(text or "none", VALUE_LIMIT)) for text in (cause.failing, cause.passing))
-        yield f'<tr><th scope="row"><code>{escape(shorten(cause.variable, VALUE_LIMIT))}</code></th>'
+        yield f'<tr><th scope="row"><code>{escape(name_variable(cause, VALUE_LIMIT))}</code></th>'
         yield f'<td><code>{escape(cause.type)}</code></td><td class="fails">{failing}</td>'
         yield f'<td class="passes">{passing}</td></tr>'
     yield "</tbody></table></div>"
@@ -319,17 +329,23 @@ def _render_trial(trial: Trial) -> str:
 
 
 def _render_replay(view: _View, index: int) -> Iterator[str]:
-    script = view.script(index)
-    if script is None:
+    if view.artefacts is None:
+        return
+    name, undo = name_script(view.chain, index), name_script(view.chain, index, "passing")
+    if name is None:
+        yield f'<p class="kicker">No replay in gdb: {escape(find_obstacle(view.chain, index) or "")}.</p>'
         return
     yield "<details><summary>Replay it in gdb</summary><p>Starts the "
     yield f"{name_peer(view.chain)}, stops at this moment, makes the change and lets the failure happen:</p>"
-    yield f'<pre class="command">gdb -x {escape(script)}</pre>'
-    if view.chain.chain[index].confirmed == "both":
-        undo = script.removesuffix(".gdb") + "-undo.gdb"
+    yield _render_command(view, view.artefacts / name)
+    if undo is not None:
         yield "<p>And the other way round, the failing run with the passing run's values:</p>"
-        yield f'<pre class="command">gdb -x {escape(undo)}</pre>'
+        yield _render_command(view, view.artefacts / undo)
     yield "</details>"
+
+
+def _render_command(view: _View, script: Path) -> str:
+    return f'<pre class="command">gdb -x {escape(quote_argument(show_path(script, view.root)))}</pre>'
 
 
 def _render_failure(view: _View) -> Iterator[str]:
@@ -349,12 +365,15 @@ def _render_failure(view: _View) -> Iterator[str]:
 
 def _render_alternatives(view: _View) -> Iterator[str]:
     others = [(n, other) for n, other in enumerate(view.chain.alternatives, start=2) if other.passing and other.chain]
+    absence = view.chain.without_neighbour
+    if absence is not None:
+        yield f"<p>{escape(absence[:1].upper() + absence[1:])}</p>"
     if not others:
         return
     yield '<section aria-labelledby="others"><h2 id="others">Compared with other runs</h2>'
     for number, other in others:
         chain = as_chain(view.chain, other)
-        inner = _View(chain, name_files(chain), view.read, view.root, None, None, lambda _: None, f"c{number}-")
+        inner = _View(chain, name_files(chain), view.read, view.root, None, None, prefix=f"c{number}-")
         assert other.passing is not None
         beside = name_run(other.passing, beside=view.chain.test)
         links = count_of(len(other.chain), "link")
@@ -369,7 +388,7 @@ def _render_suspects(view: _View) -> Iterator[str]:
     ranked = sorted(view.chain.suspects, key=lambda one: one.rank)[:SUSPECTS_LISTED]
     if not ranked:
         return
-    yield '<section aria-labelledby="suspects"><h2 id="suspects">Where else to look</h2><div class="scroll"><table>'
+    yield '<section aria-labelledby="suspects"><h2 id="suspects">Where to look</h2><div class="scroll"><table>'
     yield "<caption>Ranked by repairs, then by coverage and transitions</caption><thead><tr>"
     yield '<th scope="col">line</th><th scope="col">function</th><th scope="col">why</th></tr></thead><tbody>'
     for one in ranked:

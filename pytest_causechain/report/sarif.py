@@ -11,8 +11,8 @@ from pytest_causechain import __version__
 from pytest_causechain.model.chain import Chain, Place, Suspect
 from pytest_causechain.report.gitlab import CHECK, identify
 from pytest_causechain.report.places import locate_failure, locate_link
+from pytest_causechain.report.sentences import tell_failure, tell_link
 from pytest_causechain.report.sources import ReadSource, choose_suspect, locate_file, read_lines, show_path
-from pytest_causechain.report.text import tell_failure, tell_link
 from pytest_causechain.report.wording import name_test, printable, told_causes
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -43,7 +43,7 @@ def _make_result(chain: Chain, suspect: Suspect, root: Path | None, read_source:
         "ruleId": CHECK,
         "ruleIndex": 0,
         "level": "error",
-        "message": {"text": printable(f"{name_test(chain.test, beside='')} fails: {suspect.why}.")},
+        "message": {"text": _plain(f"{name_test(chain.test, beside='')} fails: {suspect.why}.")},
         "locations": [_locate(Place(suspect.file, suspect.line, suspect.function), root)],
         "partialFingerprints": {"causeChain/v1": identify(chain, path, suspect.function)},
     }
@@ -59,7 +59,7 @@ def _make_result(chain: Chain, suspect: Suspect, root: Path | None, read_source:
 def _make_step(chain: Chain, index: int, root: Path | None) -> dict[str, Any]:
     """One link; its state are the variables in the failing run."""
     link = chain.chain[index]
-    state = {printable(cause.variable): {"text": printable(cause.failing) or "none"} for cause in told_causes(link)}
+    state = {printable(cause.variable): {"text": _plain(cause.failing) or "none"} for cause in told_causes(link)}
     return {
         "location": _locate(locate_link(chain, index), root, tell_link(chain, index)),
         "state": state,
@@ -80,5 +80,10 @@ def _locate(place: Place, root: Path | None, message: str | None = None) -> dict
     if place.function:
         location["logicalLocations"] = [{"name": printable(place.function), "kind": "function"}]
     if message is not None:
-        location["message"] = {"text": message}
+        location["message"] = {"text": _plain(message)}
     return location
+
+
+def _plain(text: str) -> str:
+    """A link, in SARIF's messages, is written [text](where)."""
+    return printable(text).replace("](", "] (")

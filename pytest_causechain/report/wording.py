@@ -24,7 +24,7 @@ NAME_LIMIT = 40
 NAMED_CAUSES = 3
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_SEVERAL_LINES = re.compile(r"lines \d+-\d+$")
+_INPUT_LINES = re.compile(r"(stdin|file .*) (lines? \d+(?:-\d+)?)")
 _NULL_POINTERS = frozenset({"NULL", "0x0", "0", "nullptr", "(nil)"})
 
 
@@ -48,6 +48,19 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: max(limit - 3, 0)] + "..."
 
 
+def shorten_value(text: str, limit: int) -> str:
+    """The beginning of a value, closed like the whole: "..." in a text, {1, 2, ...} in what consists of values."""
+    if len(text) <= limit:
+        return text
+    if text.startswith('"'):
+        return text[: limit - 4].rstrip("\\") + '..."'
+    if not text.startswith("{"):
+        return shorten(text, limit)
+    # Room for the dots and some brackets.
+    kept = text[: limit - 7].rpartition(", ")[0]
+    return f"{kept}, ...{'}' * max(kept.count('{') - kept.count('}'), 1)}" if kept else "{...}"
+
+
 def shorten_pair(passing: str, failing: str, limit: int = VALUE_LIMIT, head: int = 0) -> tuple[str, str]:
     """Both values, printable and short; where they differ only far behind their beginning, of which `head` characters
     are always kept, the place where they begin to differ is shown."""
@@ -57,14 +70,31 @@ def shorten_pair(passing: str, failing: str, limit: int = VALUE_LIMIT, head: int
     common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
     # Equal ones have no such place.
     if max(len(passing), len(failing)) > limit and common > max(limit // 2, head + 11) and passing != failing:
-        # Some characters before the first difference tell the reader where in the value it is.
-        passing, failing = (f"{text[:head]}...{text[common - 8 :]}" for text in (passing, failing))
-    return shorten(passing, limit), shorten(failing, limit)
+        # What comes before the first difference, as far as there is room, tells the reader where in the value it is.
+        room = limit - head - len("...")
+        start = max(min(common - 8, max(len(passing), len(failing)) - room), head)
+        passing, failing = (f"{text[:head]}...{text[start:]}" for text in (passing, failing))
+    return shorten_value(passing, limit), shorten_value(failing, limit)
 
 
-def name_function(name: str) -> str:
-    """Without what a C++ compiler adds to the name that was written."""
-    return printable(re.sub(r"\(anonymous namespace\)::|\[abi:\w+\]", "", name))
+def name_function(name: str, limit: int | None = None) -> str:
+    """Without what a C++ compiler adds to the name that was written; within a limit, the end of it."""
+    name = printable(re.sub(r"\(anonymous namespace\)::|\[abi:\w+\]", "", name))
+    if limit is None:
+        return name
+    while len(name) > limit and "::" in name:
+        name = name.partition("::")[2]
+    return shorten(name, limit)
+
+
+def name_variable(cause: Cause, limit: int = NAME_LIMIT) -> str:
+    """As a reader calls it: "line 3 of stdin", "the return value"; a C++ reference by its own name."""
+    name = printable(cause.variable)
+    if found := _INPUT_LINES.fullmatch(name):
+        name = f"{found[2]} of {found[1]}"
+    elif name == "return value":
+        name = "the return value"
+    return shorten(name.removeprefix("&"), limit)
 
 
 def quote_argument(argument: str) -> str:
@@ -119,6 +149,21 @@ def name_run(party: Party, beside: str) -> str:
     return f"a run like that of {name}" if party.is_made else name
 
 
+def tell_rivals(party: Party, beside: str) -> str:
+    """In short; the first of them come with what speaks against them."""
+    further = [rival for rival in party.rivals if rival.refused is None]
+    refused = [rival for rival in party.rivals if rival.refused is not None]
+    told = []
+    if further:
+        more = f" and {count_of(len(further) - 1, 'other')}" if len(further) > 1 else ""
+        told.append(f"nearer than {name_test(further[0].test, beside)}{more}")
+    if refused:
+        reason = printable(refused[0].refused or "").partition(":")[0].rstrip(".")
+        more = f" and {count_of(len(refused) - 1, 'other')}" if len(refused) > 1 else ""
+        told.append(f"not {name_test(refused[0].test, beside)}{more}, since {reason}")
+    return "; ".join(told)
+
+
 def describe_causes(
     causes: Sequence[Cause],
     verb: Literal["was", "became"],
@@ -139,12 +184,12 @@ def describe_causes(
 
 
 def _describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | None) -> str:
-    variable = shorten(printable(cause.variable), NAME_LIMIT)
+    variable = name_variable(cause)
     passing, failing = shorten_pair(cause.passing, cause.failing)
     if not failing:
         said = f"{variable} was removed" if verb == "became" else f"{variable} was missing"
-    elif cause.kind == "input":
-        said = f"the input {variable} {'were' if _SEVERAL_LINES.search(variable) else 'was'} {failing}"
+    elif variable.startswith("lines "):
+        said = f"{variable} were {failing}"
     elif _is_address(cause, failing):
         said = f"{variable} {'came to point' if verb == 'became' else 'pointed'} to {failing}"
     else:
@@ -168,7 +213,7 @@ def describe_change(causes: Sequence[Cause], towards: Literal["failing", "passin
 
 
 def _describe_change(cause: Cause, towards: Literal["failing", "passing"]) -> str:
-    variable = shorten(printable(cause.variable), NAME_LIMIT)
+    variable = name_variable(cause)
     value = shorten_pair(cause.passing, cause.failing)[0 if towards == "passing" else 1]
     if not value:
         return f"{variable} removed"
@@ -200,10 +245,14 @@ def describe_repair(repair: Repair) -> str:
         case "return", _:
             return f"with {then} returned instead of {was}"
         case "argument", _:
+            if variable is not None and variable.startswith("argument "):
+                return f"with {then} passed as {variable} instead of {was}"
             callee = f" passed to {shorten(name_function(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
             return f"with {variable} = {then} instead of {was}{callee}"
+        case _, None if repair.visit:
+            return f"with {then} stored instead of {was}"
         case _, None:
-            return f"with {then} instead of {was}" + (" stored" if repair.visit else "")
+            return f"with the constant {then} instead of {was}"
         case _:
             return f"with {variable} = {then} instead of {was}"
 

@@ -116,8 +116,9 @@ def narrow(passing: frozenset[T], difference: tuple[Unit[T], ...], n: int = 2) -
 class Trimming(Generic[T]):
     """What else is needed: units are left out of a failing configuration, together where that can be.
 
-    Guarantee when no question is left: `failing` FAILs, and without any one delta of `needed` it does not. When a
-    failure takes several deltas together, these are `needed`, in whatever order the deltas were given."""
+    Guarantee when no question is left: `failing` FAILs and has no delta but `needed`, and without any one of these it
+    did not FAIL, or what was left of it by then. When a failure takes several deltas together, these are `needed`, in
+    whatever order the deltas were given."""
 
     failing: frozenset[T]
     pending: tuple[Unit[T], ...]
@@ -154,20 +155,24 @@ class Isolation(Generic[T]):
 
 
 def isolate(units: tuple[Unit[T], ...], outcomes: Outcomes[frozenset[T]]) -> Isolation[T]:
-    """Among units of which none PASSes and all together FAIL."""
+    """Among units of which none PASSes and all together FAIL.
+
+    Guarantee for a cause that is alone: without any one of its deltas it does not FAIL."""
     if not units:
         raise ValueError("no deltas: the same configuration cannot both pass and fail")
     narrowing = settle(narrow(frozenset(), units), outcomes)
     difference = deltas_of(narrowing.difference)
     is_alone = outcomes(difference) is Outcome.FAIL
-    # What could not be told apart while it decided may hold some that are not needed.
-    tried = narrowing.difference if len(difference) > 1 else ()
-    if not is_alone:
-        tried = (bundle(restrict(units, narrowing.passing)), *tried)
-    start = Trimming(
-        difference if is_alone else narrowing.failing, tried, frozenset() if len(difference) > 1 else difference
-    )
-    trimming = settle(start, outcomes)
-    if trimming.pending or len(trimming.needed) > CONJUNCTION_LIMIT:
+    if is_alone and len(difference) == 1:
         return Isolation(difference, is_alone)
-    return Isolation(trimming.failing, is_alone=True)
+    # What could not be told apart while it decided may hold some that are not needed; and what decided beside much
+    # else may not be needed without it.
+    needed = difference if is_alone else narrowing.failing
+    pending = narrowing.difference if is_alone else (bundle(restrict(units, narrowing.passing)), *narrowing.difference)
+    while True:
+        trimming = settle(Trimming(needed, pending), outcomes)
+        if trimming.pending or len(trimming.needed) > CONJUNCTION_LIMIT:
+            return Isolation(difference, is_alone)
+        if trimming.failing == needed:
+            return Isolation(needed, is_alone=True)
+        needed, pending = trimming.failing, restrict(pending, trimming.failing)

@@ -22,7 +22,8 @@ class Outcomes(Generic[Configuration]):
         judge: Callable[[Any], Outcome] = lambda outcome: outcome,
         width: int = 1,
     ) -> None:
-        """`width` is how many are run at a time."""
+        """`width` is how many are run at a time. Of several the first is needed; others may be None, cancelled because
+        they took too long for something that nobody has asked for."""
         self._experiments = experiments
         self._judge = judge
         self.width = width
@@ -44,7 +45,8 @@ class Outcomes(Generic[Configuration]):
     def run(self, configurations: Sequence[Configuration]) -> None:
         new = [c for c in dict.fromkeys(configurations) if not self.has_run(c)]
         if new:
-            self._observed.update(zip(new, self._experiments(new), strict=True))
+            ran = zip(new, self._experiments(new), strict=True)
+            self._observed.update((c, observed) for c, observed in ran if observed is not None)
 
     def has_run(self, configuration: Configuration) -> bool:
         return configuration in self._observed

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_causechain.states.layout import VTABLE, Leaf, show_text
+from pytest_causechain.states.layout import VTABLE, Leaf
+from pytest_causechain.states.literals import show_leaf, show_text
 from pytest_causechain.states.objects import Object
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ class Containers:
         data = self._memory.read(address, layouts.value_size(kind))
         if data is None:
             return "?"
-        shown_value = layouts.show(Leaf("", 0, len(data), kind), data, self._follow)
+        shown_value = show_leaf(layouts, Leaf("", 0, len(data), kind), data, self._follow)
         return shown_value.partition(" ")[2] or shown_value if row["kind"] == "char" else shown_value
 
     def _show_members(self, address: int, row: dict[str, Any], depth: int) -> Iterator[str]:

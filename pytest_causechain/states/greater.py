@@ -12,7 +12,7 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.open_file import OpenFile
 from pytest_causechain.states.environment import read_environment
 from pytest_causechain.states.inputs import ABSENT, Edit, input_edits, join_lines, word_edits
-from pytest_causechain.states.layout import show_text
+from pytest_causechain.states.literals import show_text
 from pytest_causechain.states.memory import Memory
 from pytest_causechain.states.wording import Wording
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_causechain.model.sequences import find_edits
-from pytest_causechain.states.layout import show_text
+from pytest_causechain.states.literals import show_text
 from pytest_causechain.states.wording import Wording
 
 ABSENT = ""

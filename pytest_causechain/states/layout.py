@@ -1,21 +1,18 @@
-"""What the type table of the debugger says about bytes: where pointers are, how values read."""
+"""What the type table of the debugger says about bytes: which values lie where, and which of them are pointers."""
 
 from __future__ import annotations
 
-import math
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from enum import IntEnum
 from functools import cache, reduce
 from operator import or_
 from typing import Any, Literal
 
 POINTER_SIZE = 8
-FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 # The processor's own format: 80 bits, in 16 bytes of memory. Sign and exponent, 64 bits of the number.
-EXTENDED, EXTENDED_SIZE, EXTENDED_BIAS = struct.Struct("<QH"), 16, 16383 + 63
+EXTENDED, EXTENDED_SIZE = struct.Struct("<QH"), 16
 # Their contents mean nothing outside the run they come from: locks, descriptors, saved registers.
 OPAQUE = {"_IO_FILE", "FILE", "__jmp_buf_tag", "jmp_buf", "pthread_mutex_t", "pthread_cond_t", "DIR", "__dirstream"}
 # The types of memory of which nothing else is known. Not in the table, whose numbers are the debugger's.
@@ -28,12 +25,6 @@ OWN_ROWS: dict[int, dict[str, Any]] = {
 VTABLE = "_vptr"
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
-# Enough of a union to recognise it by.
-MEMBERS_SHOWN = 3
-CHARACTERS_SHOWN = 8
-ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
-# From the value of a pointer and the type it points to.
-Follow = Callable[[int, int], str]
 Bytes = bytes | memoryview
 
 
@@ -427,55 +418,6 @@ class Layouts:
             return int(row["count"]) * self.weight(row["target"])
         return 1 if row["size"] else 0
 
-    def show(self, leaf: Leaf, data: bytes, follow: Follow = lambda value, kind: hex(value)) -> str:
-        """A value as a C programmer writes it; pointers are shown by `follow`, which knows what they lead to."""
-        row = self.row(leaf.type)
-        if leaf.bits is not None:
-            return self._integer(row, extract_bits(data, leaf.bits, is_signed(row)))
-        if self.is_text_leaf(leaf):
-            return show_text(data)
-        match row["kind"]:
-            case "int" | "enum" | "bool" | "char":
-                return self._integer(row, int.from_bytes(data, "little", signed=is_signed(row)))
-            case "pointer":
-                return follow(int.from_bytes(data, "little"), row["target"]) if any(data) else "NULL"
-            case "float" if len(data) in FLOATS:
-                return show_float(data)
-            case "float" if len(data) == EXTENDED.size:
-                return show_extended(data)
-            case "complex":
-                half = len(data) // 2
-                part = Leaf("", 0, self.value_size(row["target"]), row["target"])
-                real, imaginary = (self.show(part, data[at : at + part.size], follow) for at in (0, half))
-                return f"{real} {'-' if imaginary.startswith('-') else '+'} {imaginary.removeprefix('-')}i"
-            case "union":
-                return self._members(row, data, follow)
-        return "0x" + data[::-1].hex()
-
-    def _integer(self, row: dict[str, Any], value: int) -> str:
-        match row["kind"]:
-            case "enum":
-                names = {number: name for name, number in reversed(row["values"].items())}
-                return str(names.get(value, value))
-            case "bool":
-                return {0: "false", 1: "true"}.get(value, str(value))
-            case "char" if 32 <= value < 127 or value in ESCAPES:
-                shown = {34: '"', 39: "\\'"}.get(value) or ESCAPES.get(value) or chr(value)
-                return f"{value} '{shown}'"
-        return str(value)
-
-    def _members(self, row: dict[str, Any], data: bytes, follow: Follow) -> str:
-        """A union as the debugger prints it: each member's reading of the same bytes."""
-        members = []
-        for name, bit, width, kind in row["fields"][:MEMBERS_SHOWN]:
-            leaf = Leaf("", bit // 8, self.size(kind), kind, (bit % 8, width) if width else None)
-            nested = self.kind(kind) == "struct" or (self.kind(kind) == "array" and not self.is_text(kind))
-            shown = "{...}" if nested else self.show(leaf, data[leaf.offset : leaf.offset + leaf.size], follow)
-            members.append(f"{name} = {shown}" if name else shown)
-        if len(row["fields"]) > MEMBERS_SHOWN:
-            members.append("...")
-        return "{" + ", ".join(members) + "}"
-
 
 def find_unequal(left: Bytes, right: Bytes, at: int, width: int, first: int, last: int) -> Iterator[int]:
     """Numbers of the elements from `first` up to `last` that differ: halves that are equal are not looked into."""
@@ -489,57 +431,3 @@ def find_unequal(left: Bytes, right: Bytes, at: int, width: int, first: int, las
         else:
             middle = (first + last) // 2
             pending += [(middle, last), (first, middle)]
-
-
-def is_signed(row: dict[str, Any]) -> bool:
-    """Of an enumeration the debugger tells only the values."""
-    if row["kind"] == "enum":
-        return any(value < 0 for value in row["values"].values())
-    return bool(row.get("signed", False))
-
-
-def extract_bits(data: bytes, bits: tuple[int, int], signed: bool) -> int:
-    first, width = bits
-    value = int.from_bytes(data, "little") >> first & (1 << width) - 1
-    return value - (1 << width) if signed and value >> (width - 1) else value
-
-
-def show_float(data: bytes) -> str:
-    """With as few digits as tell the value from all others of its type."""
-    value = FLOATS[len(data)].unpack(data)[0]
-    if not math.isfinite(value):
-        return str(value)
-    for digits in range(6, 17):
-        shown = f"{value:.{digits}g}"
-        if FLOATS[len(data)].pack(float(shown)) == data:
-            return shown
-    return f"{value:.17g}"
-
-
-def show_extended(data: bytes) -> str:
-    """With the digits that a long double has."""
-    number, exponent = EXTENDED.unpack(data)
-    sign = "-" if exponent >> 15 else ""
-    exponent &= 0x7FFF
-    if exponent == 0x7FFF:
-        return sign + ("nan" if number & (1 << 63) - 1 else "inf")
-    with localcontext() as context:
-        context.prec = 40
-        value = Decimal(number) * Decimal(2) ** (max(exponent, 1) - EXTENDED_BIAS)
-        context.prec = 20
-        shown = f"{(+value).normalize():g}"
-    return sign + shown
-
-
-def show_characters(data: bytes) -> str:
-    """The first elements of an array that is no text."""
-    shown = [f"'{chr(byte)}'" if chr(byte).isalnum() and byte < 127 else str(byte) for byte in data[:CHARACTERS_SHOWN]]
-    return "{" + ", ".join([*shown, "..."] if len(data) > len(shown) else shown) + "}"
-
-
-def show_text(data: bytes) -> str:
-    """A C string literal up to the first NUL, in ASCII.
-
-    Octal, because a hexadecimal escape takes in whatever digits follow it."""
-    text = data.partition(b"\0")[0]
-    return '"' + "".join(ESCAPES.get(b) or (chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in text) + '"'

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pytest_causechain.states.containers import ASSOCIATIVE
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.names import scopes_outwards_in
-from pytest_causechain.states.objects import Object, Target
+from pytest_causechain.states.objects import Kind, Object, Target
 from pytest_causechain.states.remainders import Remainder, compare_values, is_link, pair_equal, read_texts
 from pytest_causechain.states.unfolding import no_collection
 
 Pair = tuple[Object, Object]
+# Of objects that are not variables, those that do not lie in the heap themselves.
+CREATED: frozenset[Kind] = frozenset({"vector", "text", "alloca"})
 # A chain in which as many links in a row were replaced is another one.
 LINKS_LOOKED_AT = 40
 
@@ -35,17 +37,20 @@ class Matching:
         return self.mates.get(failing.object) is passing.object and passing.offset == failing.offset
 
 
-def match_states(passing: MemoryGraph, failing: MemoryGraph) -> Matching:
+def match_states(passing: MemoryGraph, failing: MemoryGraph, is_altered: bool = False) -> Matching:
     """Variables pair by scope and name. What pointers at matching places lead to pairs in turn: objects with equal
     contents first, then what is common to the linked structures that are left, then places decide. At last objects
-    pair that only moved to another place. Nothing depends on addresses being alike in the two runs."""
+    pair that only moved to another place. Nothing depends on addresses being alike in the two runs.
+
+    `is_altered`: some of the passing run's objects were created there, in the heap, wherever the failing run has them.
+    """
     with no_collection():
-        return _Walk(passing, failing).run()
+        return _Walk(passing, failing, is_altered).run()
 
 
 class _Walk:
-    def __init__(self, passing: MemoryGraph, failing: MemoryGraph) -> None:
-        self._passing, self._failing = passing, failing
+    def __init__(self, passing: MemoryGraph, failing: MemoryGraph, is_altered: bool) -> None:
+        self._passing, self._failing, self._is_altered = passing, failing, is_altered
         self._mates: dict[Object, Object] = {}
         self._pairs: list[Pair] = []
         # Candidates: those with equal contents go first.
@@ -146,7 +151,10 @@ class _Walk:
                 self._pair(*pair)
 
     def _pair(self, ours: Object, theirs: Object) -> bool:
-        if ours in self._mates or theirs in self._mates or not fits(self._passing, ours, self._failing, theirs):
+        if ours in self._mates or theirs in self._mates:
+            return False
+        is_created = self._is_altered and ours.kind == "heap" and theirs.kind in CREATED
+        if not (ours.kind == theirs.kind or is_created) or not fits(self._passing, ours, self._failing, theirs):
             return False
         self._mates[ours], self._mates[theirs] = theirs, ours
         self._pairs.append((ours, theirs))
@@ -212,7 +220,7 @@ class _Walk:
 
 def fits(passing: MemoryGraph, ours: Object, failing: MemoryGraph, theirs: Object) -> bool:
     """Whether the passing run's object can take on the contents of the failing run's in place."""
-    if ours.kind != theirs.kind or (ours.kept is None) != (theirs.kept is None) or theirs.size > ours.size:
+    if (ours.kept is None) != (theirs.kept is None) or theirs.size > ours.size:
         return False
     if ours.is_unset != theirs.is_unset:
         return False

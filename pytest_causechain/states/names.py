@@ -303,7 +303,7 @@ def drop_this(graph: MemoryGraph, expression: str, frame: int | None) -> str:
 
 
 def is_written_out(expression: str) -> bool:
-    return not any(mark in expression for mark in (" times)", "...", " bytes", "_count()", RETURN_VALUE))
+    return not any(mark in expression for mark in (" times)", "...", " bytes", "_count()", "(void **)", RETURN_VALUE))
 
 
 def scopes_outwards_in(variables: Iterable[Variable]) -> list[list[Variable]]:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from pytest_causechain.states.common import VERTEX_WEIGHT, Reference, find_common
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import extract_bits
+from pytest_causechain.states.literals import extract_bits
 from pytest_causechain.states.objects import Object
 
 Pair = tuple[Object, Object]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import MEMBERS_SHOWN, POINTER_SIZE, VTABLE, Leaf, show_text
+from pytest_causechain.states.layout import POINTER_SIZE, VTABLE, Leaf
+from pytest_causechain.states.literals import MEMBERS_SHOWN, show_leaf, show_text
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import drop_this, write_part
@@ -208,4 +209,4 @@ def show_value(graph: MemoryGraph, o: Object, leaf: Leaf) -> str:
     def follow(value: int, kind: int) -> str:
         return show_pointer(graph, value, kind) if graph.layouts.kind(kind) in ("char", "function") else "..."
 
-    return graph.layouts.show(leaf, graph.value(o, leaf), follow)
+    return show_leaf(graph.layouts, leaf, graph.value(o, leaf), follow)

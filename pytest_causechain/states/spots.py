@@ -8,16 +8,8 @@ from typing import Literal
 
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import (
-    BYTE,
-    FLOATS,
-    POINTER_SIZE,
-    Layouts,
-    Leaf,
-    extract_bits,
-    show_characters,
-    show_text,
-)
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
+from pytest_causechain.states.literals import FLOATS, extract_bits, show_characters, show_text
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import drop_this, is_written_out, seen_from, write_part
@@ -269,8 +261,10 @@ class Spot:
         if literal is None or o.shape.run_at(self.leaf.offset) is None:
             return None
         base = o.shape.base_of(self.leaf.offset)
-        if any(above in graph.containers.owners for above, _ in naming.ancestors(o, base)):
-            return None  # gdb would have to call the container's own functions
+        above = naming.ancestors(o, base)
+        # gdb would have to call a container's own functions, and knows a pointer's class, not that of its object.
+        if any(one in graph.containers.owners or self._is_dynamic(one) for one, _ in above):
+            return None
         name = self._part(naming.name(o, base), naming.shorten(o, self.path))
         if name == RETURN_VALUE and self.layouts.kind(self.leaf.type) in IN_ACCUMULATOR:
             return f"$rax = {literal}"
@@ -284,6 +278,9 @@ class Spot:
             size = len(value.partition(b"\0")[0]) + 1
             place = f"*(char (*)[{size}]) {'' if self.is_raw else '&'}{place}"
         return f"{place} = {literal}"
+
+    def _is_dynamic(self, o: Object) -> bool:
+        return o.kind != "variable" and any(self.layouts.is_dynamic(run.type) for run in o.shape.runs)
 
     @cached_property
     def _told(self) -> tuple[str, str, str, str | None, str | None]:

@@ -18,23 +18,33 @@ Place = tuple[int | None, int]
 
 def transfer_to_passing_run(comparison: Comparison, deltas: Collection[Delta]) -> Transfer:
     """Moves the passing run towards the failing one, as every experiment does."""
-    matching = comparison.matching
-    compiler = _Compiler(matching.passing, matching.failing, matching.mates)
-    for delta in close_configuration(deltas):
-        for slot in delta.slots:
-            compiler.write(slot, slot.passing, slot.failing)
+    compiler = compile_for_passing_run(comparison, deltas)
     return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=True))
 
 
 def transfer_to_failing_run(comparison: Comparison, deltas: Collection[Delta]) -> Transfer:
     """Undoes differences in the failing run."""
+    compiler = compile_for_failing_run(comparison, deltas)
+    return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=False))
+
+
+def compile_for_passing_run(comparison: Comparison, deltas: Collection[Delta]) -> Compiler:
     matching = comparison.matching
-    compiler = _Compiler(matching.failing, matching.passing, matching.mates)
+    compiler = Compiler(matching.passing, matching.failing, matching.mates)
+    for delta in close_configuration(deltas):
+        for slot in delta.slots:
+            compiler.write(slot, slot.passing, slot.failing)
+    return compiler
+
+
+def compile_for_failing_run(comparison: Comparison, deltas: Collection[Delta]) -> Compiler:
+    matching = comparison.matching
+    compiler = Compiler(matching.failing, matching.passing, matching.mates)
     compiler.enlarge(too_small(comparison, deltas))
     for delta in deltas:
         for slot in delta.slots:
             compiler.write(slot, slot.failing, slot.passing)
-    return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=False))
+    return compiler
 
 
 def find_parts(deltas: Iterable[Delta]) -> frozenset[Part]:
@@ -64,7 +74,7 @@ def outgrown(matching: Matching, slots: Iterable[Slot]) -> Iterator[tuple[Object
             yield target.object, mate
 
 
-class _Compiler:
+class Compiler:
     """Collects the writes into `into` that give its slots the values they have in `source`.
 
     Pointers are mapped: to the partner of the object they lead to; an object without one is allocated anew, with

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.states.buffers import Buffers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS, Extents
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
 from pytest_causechain.states.memory import Memory
@@ -26,10 +27,6 @@ from pytest_causechain.states.shapes import Shape, Span
 OBJECTS_LIMIT = 1_000_000
 # What compilers for x86-64 give to each alloca.
 ALLOCA_ALIGNMENT = 16
-CONTAINER_POINTERS = {
-    "pointer", "start", "finish", "end", "map",
-    "start_cur", "start_first", "start_last", "start_node", "finish_cur", "finish_node",
-}  # fmt: skip
 # Before the place in a table of virtual functions that objects refer to: how far behind their beginning they do so.
 OFFSET_TO_TOP = 16
 # Of a class with a thousand virtual functions.
@@ -74,11 +71,7 @@ class Unfolding:
         self._dynamic: set[int] = set()
         if vtables:
             self._dynamic.update(number for number in range(len(layouts.rows)) if layouts.is_dynamic(number))
-        # By address, of the buffers of containers: from and up to where there are elements, and how many bytes are
-        # kept for them.
-        self._buffers: dict[int, tuple[int, int, int]] = {}
-        # Blocks that hold the characters of strings, and nothing else.
-        self._texts: set[int] = set()
+        self._buffers = Buffers(layouts, memory)
         self.objects = list(variables)
         self.starts: dict[int, Object] = {}
         # Offset and value of what may be a pointer, and leads to something.
@@ -124,7 +117,7 @@ class Unfolding:
         starts, blocks, freed = self.starts, self._memory.blocks, self._memory.freed
         pending, objects, opened = self._pending[rank], self.objects, self._open
         records, scalars, vague = self._pending
-        dynamic, buffers = self._dynamic, self._buffers
+        dynamic, buffers, texts = self._dynamic, self._buffers.spans, self._buffers.texts
         shapes: dict[tuple[int, int, Span | None], tuple[Shape, bool, int]] = self._layouts.first_shapes
         # The same by type and then by size, for blocks that are in use.
         by_kind: defaultdict[int, dict[int, tuple[Shape, bool, int]]] = defaultdict(dict)
@@ -142,7 +135,7 @@ class Unfolding:
             if (
                 rank > 1
                 and shape.is_guessed
-                and address not in self._texts
+                and address not in texts
                 and not is_plain_text(o, data, address - low, self._lowest_address)
             ):
                 self._find_hidden(o)
@@ -150,7 +143,9 @@ class Unfolding:
             if scan is None:
                 continue
             if shape.containers:
-                self._note_buffers(o)
+                for block in self._buffers.note(o):
+                    if (known := starts.get(block)) is not None and known.type != BYTE:
+                        self._reopen(known)
             # They are of one length; to have that checked takes as long again.
             for value, kind in zip(scan[0](data, address - low), scan[1]):  # noqa: B905
                 if not value:
@@ -204,48 +199,6 @@ class Unfolding:
         if not -self._layouts.size(known) < offset <= 0:
             return address, kind
         return address + offset, known
-
-    def _note_buffers(self, o: Object) -> None:
-        """What containers say of the blocks they lead to."""
-        region = self._memory.region(o.address)
-        assert region is not None
-        for offset, kind in o.shape.containers:
-            plan = self._layouts.row(kind)["container"]
-            if not o.shape.is_present(region.data, o.address - region.start, offset, self._layouts.size(kind)):
-                continue
-            words = {
-                name: self._word(o.address + offset + at) for name, at in plan.items() if name in CONTAINER_POINTERS
-            }
-            if plan["kind"] == "string":
-                self._texts.add(words["pointer"])
-            elif plan["kind"] == "vector":
-                self._note_buffer(words["start"], words["start"], words["finish"], words["end"])
-            elif plan["kind"] == "deque":
-                self._note_deque(words)
-
-    def _note_deque(self, words: dict[str, int]) -> None:
-        first, last, table = words["start_node"], words["finish_node"], words["map"]
-        size = self._memory.blocks.get(table, 0)
-        if not table <= first <= last < table + size:
-            return
-        self._note_buffer(table, first, last + POINTER_SIZE, table + size)
-        for at in range(first, last + 1, POINTER_SIZE):
-            block = self._word(at)
-            end = block + words["start_last"] - words["start_first"]
-            start = words["start_cur"] if at == first else block
-            self._note_buffer(block, start, words["finish_cur"] if at == last else end, end)
-
-    def _note_buffer(self, block: int, start: int, end: int, limit: int) -> None:
-        if block and block <= start <= end <= limit <= block + self._memory.blocks.get(block, 0):
-            self._buffers[block] = start - block, end - block, limit - block
-            known = self.starts.get(block)
-            if known is not None and known.type != BYTE:
-                self._reopen(known)
-
-    def _shape_buffer(self, o: Object, kind: int) -> Shape:
-        start, end, limit = self._buffers[o.address]
-        width = self._layouts.size(kind)
-        return self._extents.shape(o.size, (start, end), [(0, kind, max(1, limit // width))])
 
     def _shape_first(self, kind: int, size: int, kept: Span | None) -> tuple[Shape, bool, int]:
         """Of a block to whose start a pointer leads: its shape, whether only the first element is known by now, and
@@ -499,8 +452,8 @@ class Unfolding:
             parts = o.parts if o.parts is not None else [(0, o.type)]
             if o.kind == "variable":
                 o.shape = self._extents.overlay(o, parts)
-            elif o.address in self._buffers and o.kept is None and len({kind for _, kind in parts}) == 1:
-                o.shape, o.parts = self._shape_buffer(o, parts[0][1]), None
+            elif o.address in self._buffers.spans and o.kept is None and len({kind for _, kind in parts}) == 1:
+                o.shape, o.parts = self._extents.shape(o.size, *self._buffers.extent(o, parts[0][1])), None
             else:
                 o.shape = self._extents.shape(o.size, o.kept, self._extents.count(o, parts))
             self._enqueue(o)

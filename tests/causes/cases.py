@@ -11,8 +11,8 @@ from types import TracebackType
 
 from pytest_causechain.causes.explanation import Explanation
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
-from pytest_causechain.lab.gdb_lab import GdbLab
-from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.laboratory import Lab
+from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Moment
@@ -55,16 +55,15 @@ class Case:
         stdin: tuple[bytes, bytes] = (b"", b""),
         directories: tuple[Path, Path] | None = None,
         environment: tuple[Changes, Changes] = ((), ()),
+        make_lab: Callable[..., Lab] = PtraceLab,
     ) -> None:
-        """With directories to start the runs in, or changes of the environment, in a lab that can transfer these."""
         self._source = source
         where = directories or (Path(program.path).parent,) * 2
         commands = [
             Command(program, (program.path, *arguments), str(directory), changes, text)
             for arguments, directory, changes, text in zip((passing, failing), where, environment, stdin, strict=True)
         ]
-        is_simple = directories is None and not any(environment)
-        self.lab = (GdbLab if is_simple else RemoteLab)(*commands, time.monotonic() + PLENTY_SECONDS)
+        self.lab = make_lab(*commands, time.monotonic() + PLENTY_SECONDS)
         self.said: list[str] = []
         judge = OutputJudge(self.lab.experiment("passing"), self.lab.experiment("failing"))
         self.timeline = Timeline(self.lab)
@@ -110,7 +109,7 @@ class Case:
         return search
 
     def explain(self) -> Explanation:
-        return Explanation(self.lab.program, self.timeline, self.search, set(), self.inquiry, {})
+        return Explanation(self.lab.program, self.timeline, self.search, set(), set(), self.inquiry, {})
 
 
 OpenCase = Callable[..., Case]

@@ -118,6 +118,10 @@ class TestFiles:
         assert told(opened) == [("file data line 2", '"short"', '"much longer"')]
         assert opened.confirmed == start.confirmed == "both"
         assert case.inquiry.leads_to((case.call("main"), start), (case.call("read_all"), opened))
+        replay, undo = case.inquiry.script(case.call("main"), start)
+        assert replay.commands[-1] == f'call (int) chdir("{places[1]}")'
+        assert undo.commands[-1] == f'call (int) chdir("{places[0]}")'
+        assert case.inquiry.script(case.call("read_all"), opened)[0].obstacle == "gdb cannot change the file data"
         assert [(place / "data").read_text() for place in places] == ["a\nshort\nb\n", "a\nmuch longer\nb\n"]
 
     def test_of_another_name(self, open_case, directories, tmp_path):
@@ -158,6 +162,9 @@ class TestEnvironment:
         isolated = case.isolate(case.call("show"))
         assert told(isolated) == [("environment WIDTH", told_passing, told_failing)]
         assert isolated.confirmed == "both"
+        replay, undo = case.inquiry.script(case.call("show"), isolated)
+        assert replay.commands[-1] == 'call (int) setenv("WIDTH", "50", 1)'
+        assert undo.commands[-1].startswith("call (int) " + ("setenv" if told_passing else "unsetenv") + '("WIDTH"')
 
     def test_program_that_knows_all_variables(self, open_case):
         source = WIDTH.replace("    show();", "    extern char **environ;\n    if (environ)\n        show();")

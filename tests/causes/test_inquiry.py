@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from cases import Case, told
 
+from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.model.chain import Place, Tally
 from pytest_causechain.model.moment import Stop
 
@@ -194,9 +195,16 @@ class TestRefusals:
         before = clamp.inquiry.tally
         assert clamp.inquiry.isolate(clamp.at("end"), []) is None
         after = clamp.inquiry.tally
+        # No delta, all deltas, and all but what is written by then.
+        assert (after.pass_ - before.pass_, after.fail - before.fail) == (2, 1)
+        assert clamp.at("end") in clamp.inquiry.shown
+
+    def test_failure_that_has_shown_where_output_is_not_transferred(self, open_case):
+        case = open_case(CLAMP, ["3", "100"], ["3", "2"], make_lab=GdbLab)
+        assert case.inquiry.isolate(case.at("end"), []) is None
         # No delta and all deltas were tried, and both passed.
-        assert after.total - before.total == after.pass_ - before.pass_ == 2
-        assert clamp.inquiry.refused[clamp.at("end")] == 'with all differences the run passes: it printed "6"'
+        assert (case.inquiry.tally.total, case.inquiry.tally.pass_) == (2, 2)
+        assert case.inquiry.refused[case.at("end")] == 'with all differences the run passes: it printed "6"'
 
     def test_moment_that_is_not_reached_again(self, clamp):
         moment = clamp.call("clamp")

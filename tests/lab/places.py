@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Sequence
@@ -61,3 +62,15 @@ def read_memory(visit, address: int, size: int) -> bytes:
 
 def read_int(visit, address: int) -> int:
     return struct.unpack("<i", read_memory(visit, address, 4))[0]
+
+
+def find_processes(program: Program) -> list[int]:
+    """All that execute this program, without those stopped for good, which copies are made of."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                is_stopped = (process / "stat").read_text().rpartition(")")[2].split()[0] == "t"
+                if str((process / "exe").readlink()) == program.path and not is_stopped:
+                    found.append(int(process.name))
+    return found

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from places import find_function
+from places import find_function, find_global, find_processes, open_remote_lab
 
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.transfer import NOTHING, Transfer
 
 HANGING = r"""
 #include <pthread.h>
@@ -101,16 +101,30 @@ def program(build) -> Program:
     return build(HANGING, "-pthread")
 
 
-def find_processes(program: Program) -> list[int]:
-    """All that execute this program, without those stopped for good, which copies are made of."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            with contextlib.suppress(OSError):
-                is_stopped = (process / "stat").read_text().rpartition(")")[2].split()[0] == "t"
-                if str((process / "exe").readlink()) == program.path and not is_stopped:
-                    found.append(int(process.name))
-    return found
+class TestSpeculation:
+    def test_what_nobody_asked_for_is_cancelled(self, build):
+        program = build(
+            """
+            static volatile int turning;
+            static void turn(void) { while (turning) ; }
+            int main(void) { turn(); return 3; }
+            """
+        )
+        with open_remote_lab("fork", program) as lab:
+            stops = (Stop(find_function(lab, "turn"), 1),)
+            base = lab.visit("passing", stops).load_map.base
+            endless = Transfer(writes=((find_global(lab, "turning") + base, b"\1"),))
+            asked, beside = lab.speculate("passing", stops, [NOTHING, endless])
+            assert (asked.ending, asked.code) == ("exit", 3)
+            # Else it would have been a run that did not end in time.
+            assert beside is None
+            assert find_processes(program) == []
+
+    def test_what_is_asked_for_is_not(self, program):
+        with open_remote_lab("fork", program, "loop") as lab:
+            lab.run_seconds = SHORT_SECONDS
+            asked, _ = lab.speculate("passing", (), [NOTHING, NOTHING])
+            assert asked.ending == "timeout"
 
 
 class TestTimeouts:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.lab import ptrace_lab
+from pytest_causechain.lab import starting_lab
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -125,8 +125,8 @@ def stop_at(lab: Lab, name: str, visit: int = 1) -> tuple[Stop, Stop]:
 
 
 def engine_of(lab: RemoteLab) -> int:
-    assert lab._companion is not None
-    return lab._companion._process.pid
+    assert lab._engine is not None
+    return lab._engine._process.pid
 
 
 def children_of(pid: int) -> list[int]:
@@ -194,7 +194,7 @@ class TestLostEngine:
         def kill_each() -> None:
             deadline = time.monotonic() + 30
             while len(killed) < 2 and time.monotonic() < deadline:
-                companion = lab._companion
+                companion = lab._engine
                 if companion is not None and companion._process.pid not in killed:
                     # Only amid the work: once it has started the program.
                     with contextlib.suppress(OSError):
@@ -351,9 +351,9 @@ def test_addresses_may_vary_with_threads(varying):
 
 
 def test_addresses_that_vary_are_refused_without_copies(varying, monkeypatch):
-    monkeypatch.setattr(ptrace_lab, "Template", refuse_to_copy)
+    monkeypatch.setattr(starting_lab, "Template", refuse_to_copy)
     calls = iter(range(100))
-    monkeypatch.setattr(ptrace_lab, "find_addresses", lambda command, deadline: [(next(calls), "")])
+    monkeypatch.setattr(starting_lab, "find_addresses", lambda command, deadline: [(next(calls), "")])
     with pytest.raises(Refusal, match=r"change from run to run.*seccomp=unconfined\.$"):
         varying.experiment("passing")
 

@@ -6,7 +6,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.neighbours import ranking
-from pytest_causechain.neighbours.ranking import explain_absence, find_named, guilty_run, rank_neighbours
+from pytest_causechain.neighbours.ranking import explain_absence, find_named, guilty_run, rank_neighbours, take_selected
 
 SAMPLE = Program("/build/sample", "b1")
 REBUILT = Program("/build/sample", "b2")
@@ -85,7 +85,11 @@ class TestOrder:
     def test_many_candidates_are_screened(self, monkeypatch):
         monkeypatch.setattr(ranking, "MAX_COMPARED", 2)
         candidates = [passed(f"t.py::test_sorts[{n}]", run("5 " * n)) for n in (9, 3, 5, 2)]
-        assert names(*candidates) == ["t.py::test_sorts[2]", "t.py::test_sorts[3]"]
+        near, nearer, *others = rank(*candidates)
+        assert [near.recording.test, nearer.recording.test] == ["t.py::test_sorts[2]", "t.py::test_sorts[3]"]
+        # The others follow as they were screened.
+        assert [other.recording.test for other in others] == ["t.py::test_sorts[5]", "t.py::test_sorts[9]"]
+        assert [other.distance for other in others] == [5, 9]
 
 
 class TestCandidates:
@@ -230,3 +234,28 @@ class TestAbsence:
     def test_sentence(self, candidates, sentence):
         assert not rank(*candidates)
         assert explain_absence(FAILING, FAILING.runs[0], [FAILING, *candidates]) == sentence
+
+
+class TestSelected:
+    CANDIDATES = tuple(rank(passed("t.py::test_a", run("1")), passed("t.py::test_b", run("1 2 3"))))
+
+    def select(self, answer):
+        return take_selected(answer, list(self.CANDIDATES))
+
+    def test_one(self):
+        (chosen,) = self.select(lambda candidates: candidates[1].recording.test)
+        assert (chosen.recording, chosen.why) == (
+            self.CANDIDATES[1].recording,
+            f"selected, {self.CANDIDATES[1].why}",
+        )
+
+    def test_none(self):
+        assert self.select(lambda candidates: None) == list(self.CANDIDATES)
+
+    def test_something_else(self):
+        with pytest.raises(Refusal, match=r"select_neighbour returned 'test_a': return the node id of one of"):
+            self.select(lambda candidates: "test_a")
+
+    def test_exception(self):
+        with pytest.raises(Refusal, match=r"select_neighbour raised KeyError\('x'\): mend it"):
+            self.select(lambda candidates: {}["x"])

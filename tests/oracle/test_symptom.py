@@ -330,6 +330,36 @@ class TestOutput:
         assert oracle.rule.fails_when == "it prints exactly nothing and ends with status 0"
 
 
+class TestProjectsJudge:
+    @staticmethod
+    def asking_judge(**said):
+        return lambda observation: Verdict("failed", judged=said.get(observation.stdout.decode()))
+
+    def test_it_decides(self):
+        oracle = learn_symptom(printed("6"), printed("x"), self.asking_judge(**{"6": PASS, "x": FAIL, "y": FAIL}))
+        assert oracle.rule.kind == "user"
+        assert oracle.rule.fails_when == "the project's pytest_causechain_judge says so"
+        assert [oracle.judge(printed(text)) for text in ("6", "y", "z")] == [PASS, FAIL, UNRESOLVED]
+
+    @pytest.mark.parametrize(
+        ("passing", "failing", "sentence"),
+        [
+            (PASS, UNRESOLVED, 'says "unresolved" of the failing run: make it say "fail" there'),
+            (FAIL, FAIL, 'says "fail" of the passing run: make it say "pass" there'),
+            (None, FAIL, 'says "unresolved" of the passing run: make it say "pass" there'),
+        ],
+    )
+    def test_one_that_does_not_separate_is_named(self, passing, failing, sentence):
+        with pytest.raises(Refusal, match=sentence):
+            learn_symptom(printed("6"), printed("x"), self.asking_judge(**{"6": passing, "x": failing}))
+
+    def test_markers_function_comes_first(self):
+        def ask(observation):
+            return Verdict("failed", fails_when=observation.stdout == b"x", judged=PASS)
+
+        assert learn_symptom(printed("6"), printed("x"), ask).rule.fails_when == "the marker's fails_when says so"
+
+
 class TestUser:
     @staticmethod
     def asking_user(fails_when):

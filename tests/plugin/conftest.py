@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from suites import COUNT, SUITE_INI, TEST_COUNT, TOKEN, Session, ShareSession, compile_program, find_processes
+from suites import (
+    COUNT,
+    SUITE_INI,
+    TEST_COUNT,
+    TOKEN,
+    Diagnosed,
+    Session,
+    ShareSession,
+    compile_program,
+    find_processes,
+    run_fixture,
+)
 
 MakeOnce = Callable[[str, Callable[[Path], None]], Path]
 
@@ -59,6 +70,12 @@ def share_session(make_once: MakeOnce) -> ShareSession:
         return Session(directory / "suite", returncode, output)
 
     return share
+
+
+@pytest.fixture(scope="session")
+def diagnosed(share_session: ShareSession) -> Diagnosed:
+    """diagnosed(name) is a session over that program of fixtures_c."""
+    return lambda name: share_session(name, lambda directory: run_fixture(name, directory))
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,34 +27,42 @@ class Replay:
 
     @property
     def is_as_expected(self) -> bool:
-        return shows(self.shown, self.expected) == self.is_expected
+        return (
+            "Error in sourced command file" not in self.shown and shows(self.shown, self.expected) == self.is_expected
+        )
 
 
 def replay_all(chain: dict[str, Any], place: Path) -> Iterator[Replay]:
-    """Each script that makes all of its changes, of a link that was seen to do it alone."""
-    for number, link in enumerate(chain["chain"], start=1):
-        statements = [cause["assignment"] for cause in link["causes"]]
-        if link["confirmed"] != "context" and all(statements):
+    """Each script of a link that was seen to do it alone."""
+    for link in chain["chain"]:
+        if link["confirmed"] != "context" and link["script"] is not None:
             # Beside a neighbour, whose input is another one, only the symptom appears.
             is_exact = chain["peer"]["kind"] == "twin" or chain["oracle"]["kind"] in ("crash", "exit")
             outcome = chain["failing" if is_exact else "passing"]["outcome"]
-            yield replay(place / f"{number}.gdb", outcome, is_exact)
-        undos = [cause["undo"] for cause in link["causes"]]
-        if link["confirmed"] == "both" and all(undos) and chain["peer"]["kind"] == "twin":
+            yield replay(place / link["script"], outcome, is_exact)
+        if link["undo_script"] is not None and chain["peer"]["kind"] == "twin":
             # The twin has the same input, so that the failing run comes to the same end.
-            yield replay(place / f"{number}-undo.gdb", chain["passing"]["outcome"])
+            yield replay(place / link["undo_script"], chain["passing"]["outcome"])
 
 
 def replay(script: Path, expected: str, is_expected: bool = True) -> Replay:
+    """The program's output goes to a file: gdb's own text would stand in the middle of it."""
+    output, apart = script.with_suffix(".out"), script.with_suffix(".apart")
+    output.unlink(missing_ok=True)
+    text = script.read_text(encoding="utf-8", errors="surrogateescape")
+    text = re.sub(r"^(set args .*)$", lambda found: f"{found[0]} > {shlex.quote(str(output))}", text, flags=re.M)
+    apart.write_text(text, encoding="utf-8", errors="surrogateescape")
     run = subprocess.run(
-        ["gdb", "-nx", "-batch", "-x", str(script)],
+        ["gdb", "-nx", "-batch", "-x", str(apart)],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="surrogateescape",
         timeout=TIMEOUT_SECONDS,
     )
-    return Replay(script, expected, run.stdout, is_expected)
+    printed = output.read_text(encoding="utf-8", errors="surrogateescape") if output.exists() else ""
+    return Replay(script, expected, run.stdout + printed, is_expected)
 
 
 def shows(shown: str, outcome: str) -> bool:
@@ -76,13 +85,15 @@ LOOK = """
 python
 import gdb, json
 gdb.execute("delete")
+gdb.execute("set print object on")
+gdb.execute("set print null-stop on")
 there = gdb.Breakpoint({place!r})
 def look(expression, level):
     try:
         gdb.execute(f"frame {{level}}", to_string=True)
         return gdb.execute(f"output {{expression}}", to_string=True)
-    except gdb.error as error:
-        return str(error)
+    except gdb.error:
+        return None
 for _ in range({most}):
     gdb.execute("continue")
     if not gdb.selected_inferior().threads() or there.hit_count == 0:
@@ -97,30 +108,44 @@ def find_unled(chain: dict[str, Any], place: Path) -> Iterator[str]:
     """The property of a chain, without any of our own code: each cause, set by plain gdb, makes the next one appear.
     Yields those that are not seen to, among those that gdb can set and compare."""
     for number, (link, later) in enumerate(pairwise(chain["chain"]), start=1):
-        causes = [c for c in later["causes"] if COMPARABLE.fullmatch(c["failing"]) and " " not in c["variable"]]
-        is_set = link["confirmed"] != "context" and all(cause["assignment"] for cause in link["causes"])
+        causes = [cause for cause in later["causes"] if is_comparable(cause)]
+        is_set = link["confirmed"] != "context" and link["script"] is not None
         if not causes or not is_set or not later["follows"]:
             continue
         expected = [cause["failing"] for cause in causes]
         seen = look_behind(place / f"{number}.gdb", later["moment"]["stops"][-1], causes)
+        if any(None in values for values in seen):
+            continue  # nor can gdb read all that we can name
         if not any(all(map(is_value, values, expected)) for values in seen):
             yield f"link {number}: {[cause['variable'] for cause in causes]} never are {expected}, but {seen[:20]}"
+
+
+def is_comparable(cause: dict[str, Any]) -> bool:
+    """What a pointer leads to goes by another name in gdb."""
+    is_value = cause["kind"] == "value" or cause["failing"] == "NULL"
+    return is_value and " " not in cause["variable"] and COMPARABLE.fullmatch(cause["failing"]) is not None
 
 
 def look_behind(script: Path, stop: dict[str, Any], causes: Sequence[dict[str, Any]]) -> list[list[str]]:
     """What gdb shows of some variables each time a run that was altered by a script comes to a place."""
     commands, _, _ = script.read_text().partition("echo \\ncausechain: the run goes on")
     where = f"*((char *) &'{stop['file']}'::'{stop['function']}' + {stop['offset']})"
-    expressions = [(cause["variable"], cause["frame"] or 0) for cause in causes]
+    expressions = [(write_expression(cause), cause["frame"] or 0) for cause in causes]
     looking = script.with_suffix(".look")
     looking.write_text(commands + LOOK.format(place=where, most=MOST_LOOKS, expressions=expressions))
     shown = replay(looking, "").shown
     return [json.loads(line.removeprefix("SEEN ")) for line in shown.splitlines() if line.startswith("SEEN ")]
 
 
+def write_expression(cause: dict[str, Any]) -> str:
+    """Of a text that a pointer leads to gdb would show the first character."""
+    is_text = cause["variable"].startswith("*") and "char" in cause["type"]
+    return f"(char *) &{cause['variable']}" if is_text else cause["variable"]
+
+
 def is_value(seen: str, told: str) -> bool:
-    """A text in an array is followed by what lies behind its end."""
+    """A null pointer may be inside an object that owns it; a text is shown behind its address."""
     if told == "NULL":
-        return seen.endswith("0x0")
+        return re.search(r"\b0x0\b", seen) is not None
     text = re.search(r'".*', seen)
     return text is not None and text[0].startswith(told) if told.startswith('"') else seen.split(" ")[0] == told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 FIXTURES = Path(__file__).parents[2] / "fixtures_c"
+DEFECTS: dict[str, dict[str, Any]] = json.loads((FIXTURES / "defects.json").read_text())
 
 # The smallest chain there is: one link, an exit status.
 COUNT = """
@@ -36,7 +38,9 @@ def test_count(number):
 """
 # The largest part of a session's time would be the import of plugins that hardly any suite of ours uses.
 UNUSED_PLUGINS = ("hypothesispytest", "html", "metadata", "allure_pytest", "reportlog")
-SUITE_INI = f"[pytest]\naddopts = {' '.join(f'-p no:{name}' for name in UNUSED_PLUGINS)}\n"
+# For the tests of how we get on with them.
+OTHER_PLUGINS = ("pytest_cov", "rerunfailures", "timeout", "randomly")
+SUITE_INI = f"[pytest]\naddopts = {' '.join(f'-p no:{name}' for name in (*UNUSED_PLUGINS, *OTHER_PLUGINS))}\n"
 FAILING = "test_count.py::test_count[2]"
 
 # A named variable of the environment tells all processes that a session has started, whoever their parent is now.
@@ -48,6 +52,15 @@ def compile_program(path: Path, source: str, *options: str) -> Path:
     file.write_text(source)
     subprocess.run(["cc", *(options or ("-g", "-O0")), "-o", path.name, file.name], cwd=path.parent, check=True)
     return path
+
+
+def write_compilers(directory: Path, options: str) -> dict[str, str]:
+    """Compilers with further options, as variables of the environment by which the suites of fixtures_c find them."""
+    for compiler in ("cc", "c++"):
+        script = directory / f"strict-{compiler}"
+        script.write_text(f'#!/bin/sh\nexec {compiler} {options} "$@"\n')
+        script.chmod(0o755)
+    return {"CC": str(directory / "strict-cc"), "CXX": str(directory / "strict-c++")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +77,13 @@ class Session:
 
     def outcomes(self) -> dict[str, str]:
         """Needs -rA and a wide terminal: node id to outcome."""
-        return {test: outcome for outcome, test in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", self.output, re.M)}
+        ended = re.findall(r"^(PASSED|FAILED|ERROR) (.+?)(?: - .*)?$", self.output, re.M)
+        return {test: outcome for outcome, test in ended}
 
 
-# share_session(name, run), see conftest.py.
+# share_session(name, run) and diagnosed(name), see conftest.py.
 ShareSession = Callable[[str, Callable[[Path], Session]], Session]
+Diagnosed = Callable[[str], Session]
 
 
 def run_session(directory: Path, *arguments: str, **environment: str) -> Session:
@@ -88,6 +103,28 @@ def user_environment(changes: Mapping[str, str] = {}) -> dict[str, str]:
     """Nothing of the session that the tests themselves run in."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return {**own, "COLUMNS": "80", **changes}
+
+
+# Where the second session over sample, with workers, puts its chain.
+AGAIN = "again"
+# Which repairs are found in them in the usual time depends on how busy the machine is.
+PATIENT = ("spool", "glossary", "ledger", "roster")
+
+
+def copy_fixture(name: str, directory: Path) -> None:
+    shutil.copy2(FIXTURES / "conftest.py", directory)
+    shutil.copytree(FIXTURES / name, directory / name, ignore=shutil.ignore_patterns("build", "__pycache__"))
+    (directory / "pytest.ini").write_text(SUITE_INI)
+
+
+def run_fixture(name: str, directory: Path) -> Session:
+    copy_fixture(name, directory)
+    compilers = write_compilers(directory.parent, "-Werror")
+    limits = ["--cause-chain-timeout=900"] if name in PATIENT else []
+    session = run_session(directory, "-n", "0", "-rA", *limits, **compilers)
+    if name == "sample":
+        run_session(directory, "-n", "2", f"--cause-chain-dir={AGAIN}", **compilers)
+    return session
 
 
 _TITLE = re.compile(r"-+ cause-effect chain(?:: (?P<test>.+?))? -+")

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from suites import FIXTURES, Session, ShareSession, read_chain, read_section
-from test_fixture_chains import find_line, list_variables, name_place, run_fixture
+from suites import FIXTURES, Diagnosed, Session, read_chain, read_section
+from test_fixture_chains import find_line, list_variables, name_place
 
 
 @pytest.fixture
-def library(share_session: ShareSession) -> Session:
-    return share_session("library", lambda directory: run_fixture("library", directory))
+def library(diagnosed: Diagnosed) -> Session:
+    return diagnosed("library")
 
 
 @pytest.fixture
-def tariffs(share_session: ShareSession) -> Session:
-    return share_session("tariffs", lambda directory: run_fixture("tariffs", directory))
+def tariffs(diagnosed: Diagnosed) -> Session:
+    return diagnosed("tariffs")
 
 
 def all_chains(chain: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,53 +10,26 @@ from typing import Any
 
 import pytest
 from replays import find_unled, replay_all
-from suites import (
-    FIXTURES,
-    SUITE_INI,
-    Session,
-    ShareSession,
-    find_alternative,
-    read_chain,
-    read_index,
-    read_section,
-    run_session,
-)
+from suites import AGAIN, FIXTURES, Diagnosed, Session, find_alternative, read_chain, read_index, read_section
 
 SAMPLE = "sample/test_sample.py::test_sorts[two]"
 JUKEBOX = "jukebox/test_jukebox.py::test_next_after_drop[last]"
 TIDY = "tidy/test_tidy.py::test_exit_status[three-blank-lines]"
 
-# Where the second session over sample puts its chain.
-AGAIN = "again"
 
-
-def copy_fixture(name: str, directory: Path) -> None:
-    shutil.copy2(FIXTURES / "conftest.py", directory)
-    shutil.copytree(FIXTURES / name, directory / name, ignore=shutil.ignore_patterns("build", "__pycache__"))
-    (directory / "pytest.ini").write_text(SUITE_INI)
-
-
-def run_fixture(name: str, directory: Path) -> Session:
-    copy_fixture(name, directory)
-    session = run_session(directory, "-n", "0")
-    if name == "sample":
-        run_session(directory, "-n", "2", f"--cause-chain-dir={AGAIN}")
-    return session
+@pytest.fixture
+def sample(diagnosed: Diagnosed) -> Session:
+    return diagnosed("sample")
 
 
 @pytest.fixture
-def sample(share_session: ShareSession) -> Session:
-    return share_session("sample", lambda directory: run_fixture("sample", directory))
+def jukebox(diagnosed: Diagnosed) -> Session:
+    return diagnosed("jukebox")
 
 
 @pytest.fixture
-def jukebox(share_session: ShareSession) -> Session:
-    return share_session("jukebox", lambda directory: run_fixture("jukebox", directory))
-
-
-@pytest.fixture
-def tidy(share_session: ShareSession) -> Session:
-    return share_session("tidy", lambda directory: run_fixture("tidy", directory))
+def tidy(diagnosed: Diagnosed) -> Session:
+    return diagnosed("tidy")
 
 
 def list_variables(chain: dict[str, Any]) -> list[str]:
@@ -228,14 +200,9 @@ class TestLinkedStructures:
     """Lists, trees, tables and pools: the pointer that is wrong is found, and told as what it leads to."""
 
     @pytest.fixture
-    def diagnose(self, share_session: ShareSession) -> Callable[[str], dict[str, Any]]:
-        def run(directory: Path, name: str) -> Session:
-            copy_fixture(name, directory)
-            # Which repairs are found in the usual time depends on how busy the machine is.
-            return run_session(directory, "-n", "0", "--cause-chain-timeout=900")
-
+    def diagnose(self, diagnosed: Diagnosed) -> Callable[[str], dict[str, Any]]:
         def diagnose(name: str) -> dict[str, Any]:
-            chain = read_chain(share_session(name, lambda directory: run(directory, name)).directory)
+            chain = read_chain(diagnosed(name).directory)
             assert (chain["status"], chain["reason"]) == ("complete", None)
             return chain
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from suites import FAILING, SUITE_INI, TEST_COUNT, read_chain, read_index, read_section
 
-OWN_OPTIONS = ("--cause-chain", "-timeout", "-max", "-dir", "-neighbour", "-sarif", "-gitlab")
+OWN_OPTIONS = ("--cause-chain", "-timeout", "-max", "-dir", "-neighbour", "-sarif", "-gitlab", "-jobs")
 
 
 def read_outcome(result: pytest.RunResult) -> tuple[int, dict[str, int]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from suites import Session, ShareSession, read_chain, run_session
-from test_fixture_chains import copy_fixture, list_variables, run_fixture
+from suites import Diagnosed, Session, ShareSession, copy_fixture, read_chain, run_session
+from test_fixture_chains import list_variables
 
 # What a container's profile does: a filter of system calls that all processes of the session inherit.
 FORBID = """
@@ -46,8 +46,8 @@ def run_forbidden(name: str, directory: Path) -> Session:
 
 
 @pytest.mark.parametrize("name", ["sample", "jukebox"])
-def test_the_same_chain(share_session: ShareSession, name: str) -> None:
-    usual = share_session(name, lambda directory: run_fixture(name, directory))
+def test_the_same_chain(diagnosed: Diagnosed, share_session: ShareSession, name: str) -> None:
+    usual = diagnosed(name)
     forbidden = share_session(f"{name}-forbidden", lambda directory: run_forbidden(name, directory))
     chains = [read_chain(session.directory) for session in (usual, forbidden)]
     assert chains[1]["status"] == "complete"

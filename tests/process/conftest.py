@@ -11,10 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tracing import LIMIT, watch_functions, watch_lines
 
+from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.process.elf import TYPE_SHARED, find_symbols, read_type
 from pytest_causechain.process.subject import Subject, launch
+from pytest_causechain.process.tracer import Tracer
 
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 60.0
@@ -91,3 +94,31 @@ def leaves_nothing(open_descriptors: Callable[[], set[str]]) -> Iterator[None]:
 
 def is_relocated(program: Program) -> bool:
     return read_type(Path(program.path).read_bytes()) == TYPE_SHARED
+
+
+@pytest.fixture(scope="session")
+def describe():
+    """What the debug information says of a program."""
+    described = {}
+
+    def describe_one(program):
+        if program not in described:
+            with Debugger(program.path) as debugger:
+                described[program] = debugger.program
+        return described[program]
+
+    return describe_one
+
+
+@pytest.fixture
+def trace(start, describe, deadline):
+    """trace(program, *words) runs it under a Tracer of all functions, or of what `watched` says."""
+
+    def trace_one(program, *words, lines=False, watched=None, use_stubs=True, until=None, limit=LIMIT):
+        subject = start(program, *words)
+        described = describe(program)
+        watched = watched or (watch_lines if lines else watch_functions)(described)
+        tracer = Tracer(subject, watched, frozenset(described.rows), use_stubs)
+        return tracer, tracer.run(until, limit, deadline)
+
+    return trace_one

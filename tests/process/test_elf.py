@@ -8,6 +8,7 @@ import pytest
 
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.elf import find_symbols
+from pytest_causechain.process.injection import call_function
 
 SOURCE = r"""
 #include <stdlib.h>
@@ -47,7 +48,7 @@ def test_a_library_without_a_symbol_table(build, start, symbol, deadline):
     subject = start(program)
     subject.run_to([Stop(symbol(program, "main"), 1)], deadline)
     assert set(subject.landmarks.symbols) == {"malloc", "_IO_list_all", "__environ"}
-    block = subject.call(subject.landmarks.symbols["malloc"], [100])
+    block = call_function(subject, subject.landmarks.symbols["malloc"], [100])
     subject.write(block, b"x" * 100)
     assert subject.read(block, 100) == b"x" * 100
 
@@ -57,4 +58,4 @@ def test_in_a_static_program(build, start, symbol, deadline):
     subject = start(program)
     subject.run_to([Stop(symbol(program, "main"), 1)], deadline)
     assert subject.landmarks.symbols["malloc"] == subject.base + symbol(program, "malloc")
-    assert subject.call(subject.landmarks.symbols["malloc"], [100])
+    assert call_function(subject, subject.landmarks.symbols["malloc"], [100])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.process.files import STDERR, STDOUT, change_directory, read_files, replace_file
+from pytest_causechain.process.files import STDERR, STDOUT, read_files, replace_file
+from pytest_causechain.process.injection import inject
 
 # What the first argument names is done before here(); then all that is left is read, and told with the position.
 PROGRAM = r"""
@@ -193,5 +194,5 @@ class TestOutputs:
 def test_another_directory(stopped, tmp_path, deadline):
     (tmp_path / "inner").mkdir()
     subject = stopped("directory")
-    change_directory(subject, str(tmp_path / "inner"))
+    inject(subject, "chdir", str(tmp_path / "inner"))
     assert finish(subject, deadline) == f"{tmp_path}/inner|0".encode()

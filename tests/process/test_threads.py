@@ -12,6 +12,7 @@ import pytest
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.process.injection import call_function, inject
 from pytest_causechain.process.maps import list_threads
 from pytest_causechain.process.subject import launch
 from pytest_causechain.process.tracee import End, NotReached
@@ -322,8 +323,8 @@ class TestStops:
     def test_system_calls_and_calls_while_others_stand(self, start, program, stop, deadline):
         subject = start(program, "turn", "3")
         subject.run_to([stop("mark")], deadline)
-        assert subject.syscall("lseek", 0, 0, os.SEEK_CUR) == 0
-        assert subject.call(subject.landmarks.symbols["malloc"], [100]) % 16 == 0
+        assert inject(subject, "lseek", 0, 0, os.SEEK_CUR) == 0
+        assert call_function(subject, subject.landmarks.symbols["malloc"], [100]) % 16 == 0
         assert {state_of(thread) for thread in list_threads(subject.pid)} == {"t"}
         assert subject.finish(deadline) == End("exit", 3)
         assert subject.outputs()[0] == b"stopped\n"

@@ -10,6 +10,7 @@ import struct
 import pytest
 
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.process.injection import call_function, inject
 from pytest_causechain.process.linux import REGISTERS
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import End, NotReached
@@ -139,7 +140,7 @@ class TestSystemCall:
         process = at("amid")
         before = registers_of(process)
         for _ in range(20):
-            assert process.syscall("lseek", 0, 0, os.SEEK_CUR) == 0
+            assert inject(process, "lseek", 0, 0, os.SEEK_CUR) == 0
         assert registers_of(process) == before
         assert process.finish(deadline) == End("exit", 5)
         assert process.outputs() == (WHOLE, b"")
@@ -157,13 +158,13 @@ class TestSystemCall:
         process = at("leaf")
         before = registers_of(process)
         with pytest.raises(OSError, match=f"injected {name}") as raised:
-            process.syscall(name, *arguments)
+            inject(process, name, *arguments)
         assert raised.value.errno == expected
         assert registers_of(process) == before
 
     def test_a_large_address_is_no_error(self, at):
         process = at("leaf")
-        address = process.syscall("mmap", 0, 4096, 3, 0x22, (1 << 64) - 1, 0)
+        address = inject(process, "mmap", 0, 4096, 3, 0x22, (1 << 64) - 1, 0)
         process.write(address, b"ours")
         assert process.read(address, 5) == b"ours\0"
 
@@ -171,21 +172,21 @@ class TestSystemCall:
 class TestCall:
     def test_six_arguments(self, at, program, symbol):
         process = at("below")
-        result = process.call(process.base + symbol(program, "clobber"), [1, 2, 3, 4, 5, 6])
+        result = call_function(process, process.base + symbol(program, "clobber"), [1, 2, 3, 4, 5, 6])
         assert result == 1 + 4 + 9 + 16 + 25 + 36
 
     @pytest.mark.parametrize("place", ["main", "leaf", "amid", "below"])
     def test_registers_and_red_zone_are_kept(self, at, program, symbol, deadline, place):
         process = at(place)
         before = registers_of(process)
-        process.call(process.base + symbol(program, "clobber"), [1])
+        call_function(process, process.base + symbol(program, "clobber"), [1])
         assert registers_of(process) == before
         assert process.finish(deadline) == End("exit", 5)
         assert process.outputs()[0] == WHOLE
 
     def test_malloc(self, at, deadline):
         process = at("leaf")
-        blocks = [process.call(process.landmarks.symbols["malloc"], [size]) for size in (1, 100, 1 << 20)]
+        blocks = [call_function(process, process.landmarks.symbols["malloc"], [size]) for size in (1, 100, 1 << 20)]
         assert len(set(blocks)) == 3
         assert all(block % 16 == 0 for block in blocks)
         for block in blocks:
@@ -196,17 +197,17 @@ class TestCall:
     def test_a_crash_in_it(self, at, program, symbol):
         process = at("leaf")
         with pytest.raises(ProcessGone):
-            process.call(process.base + symbol(program, "crash"), [])
+            call_function(process, process.base + symbol(program, "crash"), [])
 
     def test_without_end(self, at, program, symbol):
         process = at("leaf")
         with pytest.raises(ProcessGone):
-            process.call(process.base + symbol(program, "linger"), [], timeout_seconds=0.05)
+            call_function(process, process.base + symbol(program, "linger"), [], timeout_seconds=0.05)
 
     def test_a_signal_meanwhile_comes_later(self, at, program, symbol, deadline):
         process = at("leaf")
         os.kill(process.pid, signal.SIGUSR1)
-        assert process.call(process.base + symbol(program, "clobber"), [7, 0, 0, 0, 0, 0]) == 7
+        assert call_function(process, process.base + symbol(program, "clobber"), [7, 0, 0, 0, 0, 0]) == 7
         assert process.deferred == [signal.SIGUSR1]
         assert process.finish(deadline) == End("exit", 5)
         assert process.outputs()[0] == WHOLE.replace(b"caught 0", b"caught 1")
@@ -225,7 +226,7 @@ class TestDeferredSignals:
     def test_during_a_system_call(self, at, deadline):
         process = at("leaf")
         os.kill(process.pid, signal.SIGUSR1)
-        assert process.syscall("lseek", 0, 0, os.SEEK_CUR) == 0
+        assert inject(process, "lseek", 0, 0, os.SEEK_CUR) == 0
         assert process.deferred == [signal.SIGUSR1]
         assert process.finish(deadline) == End("exit", 5)
         assert process.outputs()[0] == WHOLE.replace(b"caught 0", b"caught 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
 from pytest_causechain.repairs.judging import Judge
@@ -14,7 +14,7 @@ FAILING = Observation("exit", 0, b"1 9 9")
 
 def compared(*elements: str, where: str = "test_x.py:7") -> Verdict:
     sides = Value("sequence", "", elements), Value("sequence", "", ("1", "2", "3"))
-    return Verdict("failed", "AssertionError", "", where, Comparison("==", *sides))
+    return Verdict("failed", "AssertionError", trail=(where,), comparison=Comparison("==", *sides))
 
 
 VERDICTS = {
@@ -22,11 +22,14 @@ VERDICTS = {
     b"1 2 3": Verdict("passed"),
     b"1 2 9": compared("1", "2", "9"),
     b"7 2 3": compared("7", "2", "3"),
+    b"1 8 9": compared("1", "8", "9"),
+    b"1 9 9 9": compared("1", "9", "9", "9"),
     b"later": compared(where="test_x.py:9"),
     b"earlier": compared("1", "2", "9", where="test_x.py:5"),
     b"skips": Verdict("skipped"),
     b"strays": Verdict("diverged"),
     b"marked": Verdict("passed", fails_when=True),
+    b"judged": Verdict("passed", judged=Outcome.UNRESOLVED),
 }
 
 
@@ -47,12 +50,15 @@ class Test:
         (b"1 2 3", "repaired"),
         (b"1 2 9", "nearer"),
         (b"later", "nearer"),
+        (b"1 8 9", "touched"),
+        (b"1 9 9 9", "no"),
         (b"1 9 9", "no"),
         (b"7 2 3", "no"),
         (b"earlier", "no"),
         (b"skips", "no"),
         (b"strays", "no"),
         (b"marked", "no"),
+        (b"judged", "no"),
     ],
 )
 def test_judgement(stdout, judgement):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_causechain.model.chain import Repair, Suspect
-from pytest_causechain.model.intervention import Intervention, Spot
+from pytest_causechain.model.intervention import Intervention, Patch, Spot
 from pytest_causechain.repairs.search import Attempt, Findings, Found
 from pytest_causechain.repairs.spectrum import Spectrum
 from pytest_causechain.repairs.suspects import Ranking
@@ -15,12 +17,12 @@ def make_found(
     *,
     is_full: bool = True,
     is_whole: bool = True,
-    keeps: bool = False,
+    harmed: int | None = None,
     origin: int | None = None,
 ) -> Found:
     repair = Repair("value", "a.c", line, "f", 1, f"x{line}", "3", "2")
     attempt = Attempt(Intervention(Spot("value", ())), repair, when, is_whole)
-    return Found(attempt, is_full, keeps, ("a.c", origin) if origin is not None else None)
+    return Found(attempt, is_full, harmed, ("a.c", origin) if origin is not None else None)
 
 
 def make_findings(*found: Found, passing: list[list[int]] | None = None, failing: list[int] | None = None) -> Findings:
@@ -58,9 +60,22 @@ def test_votes_of_other_failing_tests_come_before_coverage():
     assert rank(own, make_findings(make_found(10))) == [10, 20]
 
 
-def test_change_that_leaves_the_passing_tests_alone_comes_before_coverage():
-    findings = make_findings(make_found(10, keeps=True), make_found(20), passing=[[10]])
-    assert rank(findings) == [10, 20]
+def test_change_that_harms_fewer_passing_tests_comes_before_coverage():
+    some = make_found(10, harmed=3), make_found(10, harmed=1)
+    findings = make_findings(*some, make_found(20, harmed=2), make_found(30), passing=[[10], [10, 20]])
+    assert rank(findings) == [10, 20, 30]
+
+
+def test_harmless_change_of_the_code_comes_before_one_of_a_value():
+    value, code = make_found(10, harmed=0), make_found(20, harmed=0)
+    code = replace(code, attempt=replace(code.attempt, alteration=Patch(0, b"")))
+    assert rank(make_findings(value, code, passing=[[20]])) == [20, 10]
+
+
+def test_line_where_only_what_is_wrong_can_be_changed_comes_before_its_equals():
+    findings = make_findings(make_found(10), passing=[[10, 20], [10]], failing=[10, 20, 30, 40])
+    findings.touched |= {("a.c", 20), ("a.c", 40)}
+    assert rank(findings) == [10, 40, 30, 20]
 
 
 def test_change_of_all_executions_comes_before_one_of_many():

@@ -21,6 +21,7 @@ from pytest_causechain.model.chain import (
     Repair,
     Rule,
     Scene,
+    Script,
     Seconds,
     Statistics,
     Suspect,
@@ -68,7 +69,9 @@ def when(function: str, file: str, line: int, *callers: str, is_entry: bool = Fa
 
 
 def value(variable: str, passing: str, failing: str, frame: int | None = 0) -> Cause:
-    return Cause(variable, "int", passing, failing, "value", frame, f"{variable} = {failing}")
+    return Cause(
+        variable, "int", passing, failing, "value", frame, f"{variable} = {failing}", f"{variable} = {passing}"
+    )
 
 
 def link(
@@ -177,7 +180,10 @@ crash = Chain(
     passing=party("test_list.py::test_sums[kept]", "list", 'printed "sum 3"', stdin="+1\n+2\n"),
     oracle=Rule("crash", "it crashes with SIGSEGV in sum_list, called by main"),
     chain=(
-        link(when("main", "list.c", 60), Cause("stdin line 3", "", "", '"-1"', "input"), confirmed="passing"),
+        replace(
+            link(when("main", "list.c", 60), Cause("stdin line 3", "", "", '"-1"', "input"), confirmed="passing"),
+            replay=Script(("frame 0",), "+1\n+2\n-1\n", 3),
+        ),
         link(
             when("remove_item", "list.c", 51, "main"),
             Cause("list->head->next", "struct node *", "&pool[1]", "NULL", "repoint", 0, "list->head->next = 0"),
@@ -266,7 +272,13 @@ two_variables = replace(
     wrong_output,
     chain=(
         wrong_output.chain[0],
-        link(when("shell_sort", SAMPLE, 31, "main"), value("i", "1", "0"), value("j", "4", "-1")),
+        replace(
+            link(when("shell_sort", SAMPLE, 31, "main"), value("i", "1", "0"), value("j", "4", "-1")),
+            replay=Script(
+                ("frame 0", "set {unsigned int} ($sp + 12) = 0x0", "set {unsigned int} ($sp + 8) = 0xffffffff")
+            ),
+            undo=Script(("frame 0", "set {unsigned int} ($sp + 12) = 0x1", "set {unsigned int} ($sp + 8) = 0x4")),
+        ),
         link(
             when("shell_sort", SAMPLE, 33, "main"),
             *(value(f"a[{n}]", str(n), str(n + 10)) for n in range(7)),
@@ -318,10 +330,14 @@ created = replace(
     exit_code,
     chain=(
         exit_code.chain[0],
-        link(
-            when("load", "check.c", 33, "main"),
-            Cause("config.rules->next", "struct rule", "", "{level = 3}", "create", None),
-            made_by=Place("check.c", 32, "load"),
+        replace(
+            link(
+                when("load", "check.c", 33, "main"),
+                Cause("config.rules->next", "struct rule", "", "{level = 3}", "create", None),
+                made_by=Place("check.c", 32, "load"),
+            ),
+            replay=Script(("frame 0", "set $block0 = (unsigned long) ((void *(*)(unsigned long)) malloc)(16)")),
+            undo=Script(obstacle="gdb cannot change what was written to stdout"),
         ),
     ),
     suspects=(),
@@ -354,7 +370,12 @@ long_chain = replace(
     suspects=(Suspect(1, SAMPLE, 110, "step", "it is in the middle"),),
 )
 
-HOSTILE = "\x1b[31mred\x1b[0m\r\n\x07 \x9b31m \u202e caf\xe9 \udcff \U0001f600 " + "long  " * 100
+# What terminals, browsers, XML parsers, GitHub, Jenkins, viewers of SARIF and gdb obey, and what is no text at all.
+HOSTILE = (
+    "\x1b[31mred\x1b[0m\r\n\x07 \x9b31m \u202e caf\xe9 \udcff \U0001f600 \x00 \u2028"
+    "\n::error file=a.c::owned\n##[error]owned\n::add-mask::e ]]> --> <script>alert(1)</script> &lt; "
+    "\n[[ATTACHMENT|/etc/passwd]]\n [click](https://example.org) {0} | `x` ' \" $(id) \\\nshell true\n"
+) + "long  " * 100
 
 hostile = Chain(
     test=f"test_{HOSTILE}.py::test[{HOSTILE}]",

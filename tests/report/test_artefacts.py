@@ -77,18 +77,28 @@ class TestChainJson:
 
 
 class TestFiles:
-    def test_are_one_script_for_each_link_and_the_input(self, tmp_path: Path) -> None:
+    def test_are_the_scripts_that_can_be_written_and_their_inputs(self, tmp_path: Path) -> None:
         place = write_artefacts(chains.crash, tmp_path / "out")
         assert place == tmp_path / "out" / slug(chains.crash.test)
         assert {path.name for path in place.iterdir()} == {
-            *("chain.json", "chain.html", "1.gdb", "2.gdb", "3.gdb", "4.gdb"),
-            # The first link was not confirmed both ways.
-            *("2-undo.gdb", "3-undo.gdb", "4-undo.gdb", "passing.stdin", "failing.stdin"),
+            *("chain.json", "chain.html", "1.gdb", "1.stdin", "2.gdb", "passing.stdin"),
         }
         assert (place / "passing.stdin").read_bytes() == b"+1\n+2\n"
         assert str(place / "passing.stdin") in (place / "2.gdb").read_text()
-        assert (place / "failing.stdin").read_bytes() == b"+1\n+2\n-1\n"
-        assert str(place / "failing.stdin") in (place / "2-undo.gdb").read_text()
+        assert (place / "1.stdin").read_bytes() == b"+1\n+2\n-1\n"
+        assert f'open("{place / "1.stdin"}", 0)' in (place / "1.gdb").read_text()
+        links = read_chain(place)["chain"]
+        assert [link["script"] for link in links] == ["1.gdb", "2.gdb", None, None]
+        assert [link["unscripted"] for link in links] == [None, None, *["no statement makes this change"] * 2]
+
+    def test_undo_what_was_confirmed_both_ways(self, tmp_path: Path) -> None:
+        place = write_artefacts(chains.two_variables, tmp_path / "out")
+        assert {path.name for path in place.glob("*.gdb")} == {f"{n}{end}.gdb" for n in "123" for end in ("", "-undo")}
+        assert read_chain(place)["chain"][1]["undo_script"] == "2-undo.gdb"
+
+    def test_in_a_place_that_no_script_can_name_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(Refusal, match="has a line break in its name: name another place by --cause-chain-dir"):
+            write_artefacts(chains.crash, tmp_path / "a\nb")
 
     def test_keep_input_that_is_no_text(self, tmp_path: Path) -> None:
         raw = b"\xff\x00\xc3\xa9\r\n"

@@ -11,10 +11,10 @@ from pathlib import Path
 import chains
 import pytest
 
-from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Failure, Link, Party, Rule, Tally, When
+from pytest_causechain.model.chain import Breakpoint, Cause, Chain, Failure, Link, Party, Rule, Script, Tally, When
 from pytest_causechain.model.command import Program
 from pytest_causechain.report.artefacts import write_artefacts
-from pytest_causechain.report.gdb_script import render_gdb_script
+from pytest_causechain.report.gdb_script import find_obstacle, render_gdb_script
 
 MAIN_C = """\
 #include <stdio.h>
@@ -91,7 +91,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def make_chain(
-    built: Built, stops: tuple[Breakpoint, ...], *causes: Cause, argv: tuple[str, ...] = ("a", "b"), stdin: str = ""
+    built: Built,
+    stops: tuple[Breakpoint, ...],
+    *causes: Cause,
+    argv: tuple[str, ...] = ("a", "b"),
+    stdin: str = "",
+    change: Script | None = None,
 ) -> Chain:
     moment = When("work", "main.c", 8, 1, 1, ("work", "main"), False, stops=stops)
     party = Party("test_it.py::test_it", (str(built.path), *argv), str(built.path.parent), stdin, "exited with 0")
@@ -102,7 +107,7 @@ def make_chain(
         failing=party,
         passing=party,
         oracle=Rule("exit", "it exits with status 3"),
-        chain=(Link(moment, causes, 1, Tally(1, 1, 0), "passing"),),
+        chain=(Link(moment, causes, 1, Tally(1, 1, 0), "passing", replay=change),),
         failure=Failure("exit", "the program exited with status 3"),
     )
 
@@ -178,14 +183,19 @@ class TestReplay:
         assert "SIGSEGV" in said
         assert re.search(r"#0 .* in main .* at main.c:23", said)
 
-    def test_leaves_out_what_no_statement_does(self, built: Built, tmp_path: Path) -> None:
+    def test_runs_the_commands_of_a_change_that_is_no_statement(self, built: Built, tmp_path: Path) -> None:
         causes = (set_to("a \x1b[0m\nlist", "longer", assignment=None), set_to("sum", "50", frame=1))
-        said = replay(make_chain(built, (built.stop("main.c", 9),), *causes), tmp_path)
-        assert "left out, as no single statement does it: a \\x1b[0m\\nlist: longer instead of ?" in said
+        change = Script(("frame 1", "set $where = &sum", "set {int} $where = 50"))
+        said = replay(make_chain(built, (built.stop("main.c", 9),), *causes, change=change), tmp_path)
+        assert "causechain: a \\x1b[0m\\nlist: longer instead of ?" in said
+        assert "causechain: sum: 50 instead of ?" in said
         assert "sum 56" in said
 
-    def test_says_why_it_cannot_be_done(self, built: Built, tmp_path: Path) -> None:
-        assert "causechain: its moment has no place" in replay(make_chain(built, ()), tmp_path)
+    def test_gives_the_run_another_input_at_the_moment(self, built: Built, tmp_path: Path) -> None:
+        cause = set_to("stdin line 1", "x", assignment=None)
+        change = Script(("frame 0",), "read before\nother 'words'\n", len("read before\n"))
+        chain = make_chain(built, (built.stop("main.c", 9),), cause, stdin="its own\n", change=change)
+        assert "[other 'words'\n] sum 6" in replay(chain, tmp_path / 'it"s')
 
 
 class TestUndo:
@@ -231,11 +241,10 @@ class TestEnvironment:
         assert 'ADDED = it\'s = "here" $x\n' in said
         assert 'Environment variable "HOME" not defined.' in said
 
-    def test_with_a_line_break_is_a_refusal(self) -> None:
+    def test_with_a_line_break_gives_no_script(self) -> None:
         passing = replace(chains.wrong_output.passing, environment=(("A", "1\nshell true"),))
-        script = render_gdb_script(replace(chains.wrong_output, passing=passing), chains.wrong_output.chain[1])
-        assert "a variable of the environment contains a line break" in script
-        assert "shell true" not in script
+        chain = replace(chains.wrong_output, passing=passing)
+        assert find_obstacle(chain, 1) == "a variable of the environment contains a line break"
 
 
 class TestScript:
@@ -248,16 +257,18 @@ class TestScript:
         assert 'the passing run now fails as the failing one did: the program printed "0 11".' in comments
 
     def test_promises_nothing_for_a_cause_in_context(self) -> None:
-        script = render_gdb_script(chains.exit_code, chains.exit_code.chain[0])
+        link = replace(chains.wrong_output.chain[1], confirmed="context")
+        script = render_gdb_script(replace(chains.wrong_output, chain=(link,)), link)
         assert "the run may still pass" in " ".join(script.replace("#", "").split())
 
     def test_of_hostile_content_has_no_line_of_its_making(self) -> None:
         moment = chains.wrong_output.chain[0].moment
         for link in chains.hostile.chain:
-            # With the passing run of another chain the script is complete, not just a refusal.
-            whole = replace(link, moment=moment)
+            # With the passing run and the moment of another chain there can be a script.
+            whole = replace(link, moment=moment, replay=Script(("frame 0", "set $x = 1")))
             chain = replace(chains.hostile, chain=(whole,), transitions=(), program=chains.wrong_output.program)
             chain = replace(chain, passing=replace(chains.wrong_output.passing, argv=("x", chains.HOSTILE)))
+            assert find_obstacle(chain, 0) is None
             script = render_gdb_script(chain, whole)
             assert "\nstarti\n" in script
             commands = {line.split()[0] for line in script.splitlines() if line.strip() and not line.startswith("#")}
@@ -268,21 +279,24 @@ class TestScript:
             assert script.replace("\n", "").isascii()
             assert script.replace("\n", "").isprintable()
 
-    @pytest.mark.parametrize("spoiled", ["program", "cwd", "function", "argument", "input", "unknown"])
-    def test_is_a_refusal_when_a_line_cannot_be_written(self, spoiled: str) -> None:
-        chain = chains.wrong_output
-        passing = chain.passing
+    @pytest.mark.parametrize(
+        "spoiled", ["program", "cwd", "function", "argument", "statement", "change", "unknown", "stops"]
+    )
+    def test_is_none_when_a_line_cannot_be_written(self, spoiled: str, tmp_path: Path) -> None:
+        chain, link, passing = chains.wrong_output, chains.wrong_output.chain[1], chains.wrong_output.passing
         assert passing is not None
-        link = chain.chain[1]
-        odd = replace(link, moment=replace(link.moment, stops=(Breakpoint("f\nshell true", "a.c", 0, 1),)))
+        odd = replace(link.moment, stops=(Breakpoint("f\nshell true", "a.c", 0, 1),))
+        cause = replace(link.causes[0], assignment="a[2] = 0\nshell true")
         spoil = {
             "program": replace(chain, program=Program("/a\nshell true", "00")),
             "cwd": replace(chain, passing=replace(passing, cwd="/a\nshell true")),
-            "function": replace(chain, chain=(odd,)),
+            "function": replace(chain, chain=(replace(link, moment=odd),)),
             "argument": replace(chain, passing=replace(passing, argv=("x", "a\n"))),
-            "input": replace(chain, passing=replace(passing, stdin="1")),
+            "statement": replace(chain, chain=(replace(link, causes=(cause,)),)),
+            "change": replace(chain, chain=(replace(link, replay=Script(obstacle="gdb cannot change stdin")),)),
             "unknown": replace(chain, passing=None),
-        }
-        script = render_gdb_script(spoil[spoiled], odd if spoiled == "function" else link)
-        assert "cannot be replayed by a script" in script
-        assert [line.split()[0] for line in script.splitlines() if line and line[0] != "#"] == ["echo"]
+            "stops": replace(chain, chain=(replace(link, moment=replace(link.moment, stops=())),)),
+        }[spoiled]
+        index = len(spoil.chain) // 2
+        assert find_obstacle(spoil, index)
+        assert not (write_artefacts(spoil, tmp_path) / f"{index + 1}.gdb").exists()

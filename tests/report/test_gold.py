@@ -1,4 +1,4 @@
-"""All reporters but the text over the same chains, each against its gold file.
+"""All reporters over the same chains, each against its gold file.
 
 After a wanted change write the gold files anew and read them through:
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +19,7 @@ import chains
 import pytest
 
 from pytest_causechain.model.chain import Chain
-from pytest_causechain.report.artefacts import slug
+from pytest_causechain.report.artefacts import encode_chain, slug, write_artefacts
 from pytest_causechain.report.github import annotate, render_summary
 from pytest_causechain.report.gitlab import list_issues
 from pytest_causechain.report.highlighting import paint_text
@@ -36,14 +37,17 @@ def place(chain: Chain) -> Path:
     return ROOT / ".causechain" / slug(chain.test)
 
 
+def brief_text(chain: Chain) -> str:
+    return render_text(chain, root=ROOT, artefacts=place(chain), read_source=chains.read_sources)
+
+
 def whole_text(chain: Chain) -> str:
     return render_text(chain, root=ROOT, artefacts=place(chain), read_source=chains.read_sources, limits=WHOLE)
 
 
 def painted_text(chain: Chain) -> str:
     """With the escape characters written out."""
-    text = render_text(chain, root=ROOT, artefacts=place(chain), read_source=chains.read_sources)
-    return paint_text(text).replace("\x1b", "\\e")
+    return paint_text(brief_text(chain)).replace("\x1b", "\\e")
 
 
 def page(chain: Chain) -> str:
@@ -61,7 +65,7 @@ def without_style(text: str) -> str:
 def junit(chain: Chain) -> str:
     testcase = ElementTree.Element("testcase", name="test")
     properties = list_properties(chain, root=ROOT, read_source=chains.read_sources)
-    describe_testcase(testcase, properties, "THE TEXT", [place(chain) / "chain.html", place(chain) / "chain.json"])
+    describe_testcase(testcase, properties, "THE TEXT", [f"{place(chain)}/chain.html", f"{place(chain)}/chain.json"])
     ElementTree.indent(testcase)
     return ElementTree.tostring(testcase, encoding="unicode")
 
@@ -80,7 +84,21 @@ def sarif(chain: Chain) -> str:
     return json.dumps(make_log([chain], ROOT, chains.read_sources)["runs"][0]["results"], indent=1)
 
 
+def data(chain: Chain) -> str:
+    return json.dumps(encode_chain(chain), indent=1)
+
+
+def scripts(chain: Chain) -> str:
+    """All of them, with what they read."""
+    with tempfile.TemporaryDirectory() as directory:
+        written = write_artefacts(chain, Path(directory) / "out")
+        texts = [f"=== {path.name}\n{path.read_text(encoding='utf-8')}" for path in sorted(written.glob("*.gdb"))]
+        texts += [f"=== {path.name}\n{path.read_bytes()!a}" for path in sorted(written.glob("*.stdin"))]
+        return "\n".join(texts).replace(str(written), str(place(chain)))
+
+
 REPORTERS: dict[str, tuple[Callable[[Chain], str], str]] = {
+    "brief": (brief_text, "txt"),
     "whole": (whole_text, "txt"),
     "painted": (painted_text, "txt"),
     "page": (page, "html"),
@@ -89,6 +107,8 @@ REPORTERS: dict[str, tuple[Callable[[Chain], str], str]] = {
     "github": (github, "md"),
     "gitlab": (gitlab, "json"),
     "sarif": (sarif, "json"),
+    "data": (data, "json"),
+    "scripts": (scripts, "txt"),
 }
 
 

@@ -16,10 +16,12 @@ from pytest_causechain.report.wording import (
     describe_lines,
     describe_repair,
     end_sentence,
+    name_function,
     name_test,
     printable,
     quote_argument,
     shorten_pair,
+    shorten_value,
 )
 
 
@@ -76,7 +78,7 @@ def test_names_a_test_as_short_as_it_stays_clear(test: str, name: str) -> None:
         ),
         ("create", '"ab"', '"abc"', 'x was "abc" ("ab")', 'x became "abc" ("ab")', 'x = "abc"', 'x = "ab"'),
         ("delete", "{1}", "NULL", "x was NULL ({1})", "x became NULL ({1})", "x = NULL", "x pointing to {1}"),
-        ("input", "", '"b"', 'the input x was "b" (none)', None, 'x = "b"', "x removed"),
+        ("input", "", '"b"', 'x was "b" (none)', None, 'x = "b"', "x removed"),
         ("input", '"a"', "", 'x was missing ("a")', None, "x removed", 'x = "a"'),
     ],
 )
@@ -92,9 +94,44 @@ def test_each_kind_of_cause_has_its_words(
         assert describe_change(causes, "passing") == undone
 
 
-def test_several_lines_of_input() -> None:
-    causes = (Cause("stdin lines 4-5", "", "", '"b"', "input"),)
-    assert describe_causes(causes, "was", first=False) == 'the input stdin lines 4-5 were "b" (none)'
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("stdin line 4", 'line 4 of stdin was "b" (none)'),
+        ("stdin lines 4-5", 'lines 4-5 of stdin were "b" (none)'),
+        ("file data line 2", 'line 2 of file data was "b" (none)'),
+        ("return value", 'the return value was "b" (none)'),
+        ("&name", 'name was "b" (none)'),
+    ],
+)
+def test_variables_go_by_what_a_reader_calls_them(variable: str, told: str) -> None:
+    assert describe_causes([Cause(variable, "", "", '"b"', "value")], "was", first=False) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("12345678901234567890", "12345678901234567890"),
+        ("x" * 30, "x" * 17 + "..."),
+        ('"' + "x" * 30 + '"', '"' + "x" * 15 + '..."'),
+        ("{1, 22, 333, 4444, 55555}", "{1, 22, 333, ...}"),
+        ('{"a", {1, 2, 3}, 4, 5, 6}', '{"a", {1, 2, ...}}'),
+        ("{" + "x" * 30 + "}", "{...}"),
+    ],
+)
+def test_values_are_closed_where_they_are_cut(value: str, shown: str) -> None:
+    assert shorten_value(value, 20) == shown
+
+
+def test_functions_lose_their_namespaces_first() -> None:
+    assert name_function("library::Catalogue::give_back", 20) == "Catalogue::give_back"
+    assert name_function("library::Catalogue::give_back", 12) == "give_back"
+    assert name_function("an_unusually_long_name", 12) == "an_unusua..."
+
+
+def test_pair_shows_as_much_before_the_difference_as_there_is_room() -> None:
+    one, other = (f"run {'x' * 40} {end}" for end in ("a", "b"))
+    assert shorten_pair(one, other, 30, head=4) == (f"run ...{'x' * 21} a", f"run ...{'x' * 21} b")
 
 
 def test_more_than_three_causes_are_counted() -> None:
@@ -127,10 +164,10 @@ def make_repair(
     ("repair", "told"),
     [
         (make_repair("value", "count", "3", "4"), "with count = 4 instead of 3"),
-        (make_repair("value", None, "3", "4"), "with 4 instead of 3 stored"),
-        (make_repair("value", None, "7", "8", visit=0), "with 8 instead of 7"),
+        (make_repair("value", None, "3", "4"), "with 4 stored instead of 3"),
+        (make_repair("value", None, "7", "8", visit=0), "with the constant 8 instead of 7"),
         (make_repair("argument", "size", "3", "2", callee="sort"), "with size = 2 instead of 3 passed to sort"),
-        (make_repair("argument", "argument 2", "3", "2"), "with argument 2 = 2 instead of 3 passed"),
+        (make_repair("argument", "argument 2", "3", "2"), "with 2 passed as argument 2 instead of 3"),
         (make_repair("return", None, "GOOD", "BAD"), "with BAD returned instead of GOOD"),
         (make_repair("branch", None, "this way", "the other way"), "with the first branch taken the other way"),
         (

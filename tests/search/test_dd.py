@@ -250,16 +250,33 @@ class TestAtATime:
         assert isolate(units, ones) == isolate(units, many)
         assert ones.tally == many.tally
 
-    @pytest.mark.parametrize("width", [1, 3, 7, 15])
+    @given(programs(), st.integers(2, 9), st.integers())
+    def test_the_same_where_some_are_cancelled(self, program: Program, width: int, seed: int) -> None:
+        """Nobody but the first has a right to be carried out."""
+        units = group_deltas(range(program.k), lambda delta: (delta // 3,))
+        choose = random.Random(seed)
+
+        def experiments(configurations: Sequence[Configuration]) -> list[Outcome | None]:
+            first, *others = configurations
+            return [program(first), *(choose.choice([program(other), None]) for other in others)]
+
+        ones, many = program.outcomes(), Outcomes[Configuration](experiments, width=width)
+        assert isolate(units, ones) == isolate(units, many)
+        assert ones.tally == many.tally
+
+    @pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 8, 15])
     def test_rounds(self, width: int) -> None:
+        """For any cause among a thousand, and on average not more than a search in that many parts takes."""
         rounds: list[int] = []
+        causes = range(0, 1000, 37)
+        for cause in causes:
 
-        def experiments(configurations: Sequence[Configuration]) -> list[Outcome]:
-            rounds.append(len(configurations))
-            return [FAIL if 678 in configuration else PASS for configuration in configurations]
+            def experiments(configurations: Sequence[Configuration], cause: int = cause) -> list[Outcome]:
+                rounds.append(len(configurations))
+                return [FAIL if cause in configuration else PASS for configuration in configurations]
 
-        settle(narrow(frozenset(), group_deltas(range(1000))), Outcomes(experiments, width=width))
-        assert len(rounds) <= math.ceil(math.log(1024, width + 1)) + 1
+            settle(narrow(frozenset(), group_deltas(range(1000))), Outcomes(experiments, width=width))
+        assert len(rounds) / len(causes) <= math.log(1000, width + 1) + 1
         assert max(rounds) <= width
 
 
@@ -289,6 +306,19 @@ class TestConjunctions:
         found = program.isolate()
         assert found.is_alone
         assert found.cause in ({5, 9}, {5, 40})
+
+    def test_what_decides_only_beside_others_is_left_out(self) -> None:
+        """Delta 3 makes up for what 1 and 2 spoil; 0 alone does it."""
+        program = Program(4, lambda c: FAIL if 0 in c and (3 in c or not c & {1, 2}) else PASS)
+        assert program.isolate() == Isolation(frozenset({0}), is_alone=True)
+
+    @given(st.integers(2, 12), st.integers(), st.sampled_from([1, 2, 10]))
+    def test_each_delta_is_needed(self, k: int, seed: int, unresolved: int) -> None:
+        program = Program(k, by_chance(seed, [PASS, FAIL] + [UNRESOLVED] * unresolved))
+        found = program.isolate()
+        if found.is_alone:
+            assert program.outcome(found.cause) is FAIL
+            assert all(program.outcome(found.cause - {delta}) is not FAIL for delta in found.cause)
 
     def test_what_is_not_needed_of_a_group_is_left_out(self) -> None:
         """Of two that are needed, one is in a group, which is not opened while the other one is missing."""

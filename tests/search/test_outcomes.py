@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,3 +86,18 @@ def test_what_nobody_asked_for_is_not_judged() -> None:
     assert outcomes.known(2) is None
     assert outcomes(2) is PASS
     assert (judged, outcomes.tally, outcomes.known(2)) == ([20], Tally(pass_=1), PASS)
+
+
+def test_what_was_cancelled_runs_when_it_is_asked_for() -> None:
+    tried: list[list[int]] = []
+
+    def experiments(numbers: Sequence[int]) -> list[Outcome | None]:
+        tried.append(list(numbers))
+        return [BY_SIZE[numbers[0] % 3], *(None for _ in numbers[1:])]
+
+    outcomes = Outcomes[int](experiments, width=3)
+    outcomes.run([0, 1, 2])
+    assert [outcomes.has_run(number) for number in range(3)] == [True, False, False]
+    assert [outcomes(number) for number in (0, 1)] == [PASS, FAIL]
+    assert tried == [[0, 1, 2], [1]]
+    assert outcomes.tally == Tally(pass_=1, fail=1)

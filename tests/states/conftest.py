@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from two_runs import TwoRuns
+from two_runs import HEADERS, TwoRuns, check_both_ways
 
 from pytest_causechain.model.command import Program
 
@@ -75,3 +75,15 @@ def open_shared(build: Build) -> Iterator[Open]:
     """The same for pairs that the tests of a module share."""
     with ExitStack() as stack:
         yield opener(build, stack)
+
+
+@pytest.fixture
+def check(open_runs: Open) -> Callable[[str, list[str], list[str]], TwoRuns]:
+    """check(source, passing, failing): the one run becomes the other, and back."""
+
+    def run(source: str, passing: list[str], failing: list[str]) -> TwoRuns:
+        runs = open_runs(HEADERS + source, passing, failing)
+        check_both_ways(runs)
+        return runs
+
+    return run

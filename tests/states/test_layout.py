@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from two_runs import find_variable
 
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import (
-    BYTE,
-    Layouts,
-    extract_bits,
-    find_unequal,
-    show_extended,
-    show_float,
-    show_text,
-)
+from pytest_causechain.states.layout import BYTE, Layouts, find_unequal
+from pytest_causechain.states.literals import extract_bits, show_extended, show_float, show_text
 from pytest_causechain.states.showing import show_value
 
 SOURCE = r"""

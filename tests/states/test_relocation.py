@@ -84,6 +84,7 @@ def move(visit: Visit) -> Visit:
         regions=tuple(Region(moved(r.start), rewrite(r.data), r.kind) for r in visit.regions),
         arguments_start=moved(visit.arguments_start),
         modules=tuple(Module(m.name, moved(m.start), moved(m.end - 1) + 1) for m in visit.modules),
+        environment=visit.environment and (moved(visit.environment[0]), moved(visit.environment[1])),
     )
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
@@ -21,6 +21,16 @@ from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
+# What most programs need.
+HEADERS = r"""
+#include <alloca.h>
+#include <complex.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+"""
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 300.0
 
@@ -43,7 +53,8 @@ class TwoRuns:
             Command(program, (program.path, *arguments), directory, changes, text)
             for arguments, changes, text in zip((passing, failing), environment, stdin, strict=True)
         ]
-        self.lab = GdbLab(*self.commands, time.monotonic() + PLENTY_SECONDS)
+        # Each run is a fresh one: a test may change what they read.
+        self.lab = PtraceLab(*self.commands, time.monotonic() + PLENTY_SECONDS, use_copies=False)
         self.stops = self.at("/* here */")
         self._layouts = Layouts(self.lab.program.types)
         self._originals: dict[Side, Observation] = {}

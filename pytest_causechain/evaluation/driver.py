@@ -1,0 +1,173 @@
+"""Diagnoses faulty versions by the way that a user's failing tests go, several at a time."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from pytest_causechain.case import Case
+from pytest_causechain.evaluation.expectation import Expectations, Shown
+from pytest_causechain.evaluation.manifest import Example, Manifest, Subject, Version
+from pytest_causechain.evaluation.records import Record, append_record, read_records, write_whole
+from pytest_causechain.evaluation.suite import Suite, make_command, measure_suite, show_all
+from pytest_causechain.model.chain import Alternative, Chain
+from pytest_causechain.model.codec import decode
+from pytest_causechain.model.command import Program
+from pytest_causechain.model.recording import Recording, Run
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.neighbours.ranking import explain_absence, rank_neighbours
+from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.settings import Settings
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`directory` gets all results, `suites` what the tests do, which stays true when the diagnosis changes. `failing`
+    tests of each version are diagnosed, `covered` failing and passing ones have their lines recorded."""
+
+    directory: Path
+    suites: Path
+    failing: int = 1
+    covered: int = 200
+    timeout_seconds: float = 60.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    subject: Subject
+    version: Version
+    plan: Plan
+
+    @property
+    def key(self) -> str:
+        return f"{self.subject.name}/{self.version.name}"
+
+
+def shuffle_versions(manifest: Manifest, seed: int) -> list[tuple[Subject, Version]]:
+    """In an order that only the seed decides: every second one belongs to the same half."""
+    pairs = [(subject, version) for subject in manifest.subjects for version in subject.versions]
+    random.Random(seed).shuffle(pairs)
+    return pairs
+
+
+def results_file(plan: Plan) -> Path:
+    return plan.directory / "results.jsonl"
+
+
+def evaluate(tasks: Sequence[Task], plan: Plan, jobs: int, progress: Progress) -> list[Record]:
+    """The records of all tasks; those of an earlier run are taken as they are."""
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    known = {record.key: record for record in read_records(results_file(plan))}
+    open_tasks = [task for task in tasks if task.key not in known]
+    for number, record in enumerate(work(open_tasks, jobs), start=1):
+        append_record(results_file(plan), record)
+        known[record.key] = record
+        seconds = record.statistics.seconds.total
+        progress(f"{number} of {len(open_tasks)}: {record.key} {record.status}, {seconds:.1f} s")
+    return [known[task.key] for task in tasks]
+
+
+def work(tasks: Sequence[Task], jobs: int) -> Iterator[Record]:
+    """As they are finished."""
+    # Fresh processes: what a fork of this one would inherit is none of a diagnosis's business.
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        futures = [pool.submit(evaluate_version, task) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def evaluate_version(task: Task) -> Record:
+    subject, version, plan = task.subject, task.version, task.plan
+    record = Record(subject.name, version.name)
+    try:
+        suite = know_suite(task)
+        if not suite.failing:
+            return replace(record, reason="no test fails.")
+        cases = open_cases(task, suite, suite.failing[: plan.failing])
+        record = replace(record, tests=tuple(case.test for case in cases))
+        first, *others = cases
+        first.also_failing += others
+        chain = first.find_chain()
+    except Refusal as refusal:
+        return replace(record, reason=str(refusal))
+    write_whole(plan.directory / "chains" / f"{subject.name}-{version.name}.json", chain)
+    return conclude(record, chain, first)
+
+
+def know_suite(task: Task) -> Suite:
+    """Measured once for each build."""
+    build = identify_program(str(task.version.program)).build_id
+    path = task.plan.suites / f"{task.subject.name}-{task.version.name}-{build[:12]}.json"
+    if not path.exists():
+        write_whole(path, measure_suite(task.subject, task.version, task.plan.covered, task.plan.seed))
+    suite: Suite = decode(Suite, json.loads(path.read_bytes()))
+    return suite
+
+
+def open_cases(task: Task, suite: Suite, names: Sequence[str]) -> list[Case]:
+    """As a session does, whose other tests all pass."""
+    program = identify_program(str(task.version.program))
+    tests = {test.name: test for test in task.subject.tests}
+    passing = [record_test(program, tests[name], "passed") for name in suite.passing]
+    expected = show_all(task.subject.correct, task.subject.tests)
+    settings = Settings(timeout_seconds=task.plan.timeout_seconds, cache=task.plan.directory / "cache")
+    return [open_case(program, tests[name], passing, expected, settings) for name in names]
+
+
+def open_case(
+    program: Program, test: Example, passing: list[Recording], expected: dict[str, Shown], settings: Settings
+) -> Case:
+    failing = record_test(program, test, "failed")
+    run = failing.runs[0]
+    neighbours = rank_neighbours(failing, run, passing)
+    absence = None if neighbours else explain_absence(failing, run, passing)
+    return Case(
+        failing,
+        run,
+        neighbours,
+        absence,
+        recalled=set(),
+        settings=settings,
+        open_replay=lambda _tests: Expectations(expected),
+        progress=lambda _text: None,
+    )
+
+
+def record_test(program: Program, test: Example, outcome: str) -> Recording:
+    return Recording(test.name, "passed" if outcome == "passed" else "failed", (Run(make_command(program, test)),))
+
+
+def conclude(record: Record, chain: Chain, case: Case) -> Record:
+    assert case.ranking is not None  # made with the chain
+    repaired = dict.fromkeys(found.attempt.line for found in case.ranking.repairs())
+    moments = replace(chain.statistics.moments, refused=())
+    return replace(
+        record,
+        status=chain.status,
+        reason=chain.reason,
+        peer=chain.peer.kind if chain.peer is not None else None,
+        ranking=tuple(case.ranking.groups()),
+        transitions=blamed_by_neighbour(chain),
+        repaired=tuple(repaired),
+        statistics=replace(chain.statistics, moments=moments),
+    )
+
+
+def blamed_by_neighbour(chain: Chain) -> tuple[Line, ...]:
+    """The lines at which the cause moves, between the failing run and its neighbour."""
+    told: list[Chain | Alternative] = [chain, *chain.alternatives]
+    blamed = (t for one in told if one.peer is not None and one.peer.kind == "neighbour" for t in one.transitions)
+    return tuple(dict.fromkeys((transition.file, transition.line) for transition in blamed))

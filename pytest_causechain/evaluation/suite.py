@@ -1,0 +1,84 @@
+"""What the tests of a faulty version do: which of them fail, and which lines some of them execute."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_causechain.evaluation.expectation import Shown, run_test
+from pytest_causechain.evaluation.manifest import Example, Subject, Version
+from pytest_causechain.lab.laboratory import name_other
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.command import Command, Program
+from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.repairs.spectrum import Line
+
+# Runs whose lines are recorded by one laboratory, and the time for it.
+BATCH = 100
+BATCH_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """`failing` and `passing` come in an order that was drawn by lot. `lines` are all with code. `coverage` holds for
+    the first tests of both which of them it executes: bit n stands for line n, the whole is a hexadecimal number."""
+
+    failing: tuple[str, ...]
+    passing: tuple[str, ...]
+    lines: tuple[tuple[str, int], ...]
+    coverage: dict[str, str]
+
+    def executed(self, test: str) -> frozenset[Line]:
+        bits = int(self.coverage[test], 16)
+        return frozenset(line for number, line in enumerate(self.lines) if bits >> number & 1)
+
+    def covered(self, tests: Collection[str]) -> list[str]:
+        return [test for test in tests if test in self.coverage]
+
+
+def make_command(program: Program, test: Example) -> Command:
+    stdin = test.stdin.read_bytes() if test.stdin is not None else b""
+    return Command(program, (program.path, *test.argv), str(test.cwd), stdin=stdin)
+
+
+@functools.cache
+def show_all(program: Path, tests: tuple[Example, ...]) -> dict[str, Shown]:
+    return {test.name: run_test(program, test) for test in tests}
+
+
+def measure_suite(subject: Subject, version: Version, most_covered: int, seed: int) -> Suite:
+    """Runs all tests, and records the lines of at most `most_covered` failing and as many passing ones."""
+    expected = show_all(subject.correct, subject.tests)
+    usable = [test for test in subject.tests if expected[test.name].returncode is not None]
+    random.Random(f"{seed}/{subject.name}/{version.name}").shuffle(usable)
+    failing = [test for test in usable if run_test(version.program, test) != expected[test.name]]
+    names = {test.name for test in failing}
+    passing = [test for test in usable if test.name not in names]
+    chosen = [*failing[:most_covered], *passing[:most_covered]]
+    lines, coverage = record_lines(version.program, chosen) if failing else ((), {})
+    return Suite(tuple(test.name for test in failing), tuple(test.name for test in passing), lines, coverage)
+
+
+def record_lines(path: Path, tests: Sequence[Example]) -> tuple[tuple[Line, ...], dict[str, str]]:
+    program = identify_program(str(path))
+    lines: tuple[Line, ...] = ()
+    coverage = {}
+    for start in range(0, len(tests), BATCH):
+        batch = tests[start : start + BATCH]
+        commands = [make_command(program, test) for test in batch]
+        deadline = time.monotonic() + BATCH_SECONDS
+        with RemoteLab(commands[0], commands[0], deadline, others=commands) as lab:
+            statements = {s.address: (s.file, s.line) for f in lab.program.functions for s in f.statements}
+            lines = tuple(sorted(set(statements.values())))
+            for number, test in enumerate(batch):
+                executed = {statements[address] for address in lab.cover(name_other(number), statements)}
+                coverage[test.name] = pack(lines, executed)
+    return lines, coverage
+
+
+def pack(lines: Iterable[Line], executed: Collection[Line]) -> str:
+    return f"{sum(1 << number for number, line in enumerate(lines) if line in executed):x}"

@@ -1,0 +1,105 @@
+"""The far end of an execnet gateway: engines where the tests have run, or where new ones may.
+
+An engine is a process of its own there too: the gateway's has threads, and the user's tests may have left more in it.
+Messages for engines pass through as bytes, one at a time, so that a worker never does two things at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest_causechain
+from pytest_causechain.process.companion import Companion, CompanionLost
+
+if TYPE_CHECKING:
+    from execnet.gateway_base import Channel
+
+# What a gateway is sent to execute. Our own path comes first: where the gateway is ours, only we know it.
+START = """
+import sys
+path, temporary = channel.receive()
+sys.path[:] = path or sys.path
+from pytest_causechain.lab.worker import serve
+serve(channel, temporary)
+"""
+CLOSING_SECONDS = 5.0
+# The first word of each message; then comes the number of the engine.
+CALL, END, PING, STOP = "call", "end", "ping", "stop"
+# Of each answer.
+HELLO, ANSWER, LOST = "hello", "answer", "lost"
+
+
+class _Over(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def serve(channel: Channel, temporary: str | None) -> None:
+    """Until the other side says STOP or is gone. Engines have their files in `temporary`."""
+    messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    engines: dict[int, Companion] = {}
+    sending = threading.Lock()
+    # Engines that are to end, even amid work; of the worker as a whole with STOP in it.
+    ended: set[int | str] = set()
+
+    def send(*message: object) -> None:
+        with sending:
+            channel.send(message)
+
+    def receive(message: tuple[Any, ...]) -> None:
+        """In execnet's own thread: an answer to PING comes from a busy worker too."""
+        if message[0] == PING:
+            send(PING)
+            return
+        if message[0] in (END, STOP):
+            ended.add(message[-1])
+        messages.put(message)
+
+    def open_engine(number: int) -> Companion:
+        def check() -> None:
+            if ended & {number, STOP}:
+                raise _Over
+
+        return Companion("pytest_causechain.lab.engine", check=check, temporary=temporary)
+
+    channel.setcallback(receive, endmarker=(STOP,))
+    # OSError: the other side is gone.
+    with undisturbed(), contextlib.suppress(OSError):
+        try:
+            send(HELLO, pytest_causechain.__version__, time.monotonic())
+            while (message := messages.get())[0] != STOP:
+                if message[0] == END:
+                    if message[1] in engines:
+                        engines.pop(message[1]).close(CLOSING_SECONDS)
+                    continue
+                _, number, data, timeout_seconds = message
+                if number not in engines:
+                    engines[number] = open_engine(number)
+                try:
+                    send(ANSWER, number, engines[number].exchange_bytes(data, timeout_seconds))
+                except CompanionLost as lost:
+                    engines.pop(number).close()
+                    send(LOST, number, lost.is_late, lost.log)
+                except _Over:
+                    engines.pop(number).close()
+        finally:
+            for engine in engines.values():
+                engine.close()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C reaches all processes of a terminal, but is meant for the session alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

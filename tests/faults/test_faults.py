@@ -1,0 +1,108 @@
+"""Whatever happens during a diagnosis: the session ends as it would, and nothing is left of it.
+
+A short form of what `make soak` does for longer: SOAK is the number of kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from injection import RESULTS, Suite
+
+KILLS = int(os.environ.get("SOAK", "6"))
+# A refused diagnosis is asked for again by each neighbour and twin: time for all of it is not of interest here.
+SECONDS = "--cause-chain-timeout=15"
+
+
+@pytest.fixture
+def suite(tmp_path):
+    return Suite.make(tmp_path)
+
+
+def assert_nothing_left(suite: Suite) -> None:
+    tally = suite.tally
+    assert (tally.processes_left, tally.directories_left, tally.files_changed) == (0, 0, 0), str(tally)
+
+
+def test_kills_at_random_moments(suite):
+    chance = random.Random(KILLS)
+    while suite.tally.faults < KILLS:
+        with suite.session(SECONDS) as session:
+            for _ in range(3):
+                time.sleep(chance.uniform(0, 1.0))
+                session.kill_any(chance)
+        assert session.output.count(RESULTS) == 1, session.output
+    print(f"\n{suite.tally}")
+    assert suite.tally.proper == suite.tally.sessions
+    assert_nothing_left(suite)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_the_user_ends_it(suite, sign):
+    with suite.session(SECONDS) as session:
+        time.sleep(0.5)
+        session.signal(sign)
+    assert suite.tally.proper == 1, session.output
+    assert "interrupted; the tests' own results are complete." in session.output
+    assert_nothing_left(suite)
+
+
+def test_the_next_session_cleans_up(suite):
+    with suite.session(SECONDS) as session:
+        time.sleep(0.7)
+        session.signal(signal.SIGKILL)
+    assert (suite.tally.processes_left, suite.tally.files_changed) == (0, 0)
+    left = suite.leftovers()
+    with suite.session("--cause-chain-timeout=2"):
+        assert not set(left) & set(suite.leftovers())
+    assert suite.leftovers() == []
+
+
+BROKEN = """
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    from pytest_causechain.lab.remote_lab import RemoteLab
+    def visit(self, *arguments, **more):
+        raise RuntimeError("broken on purpose")
+    RemoteLab.visit = visit
+"""
+
+
+def test_an_error_of_our_own(suite):
+    (suite.directory / "conftest.py").write_text(BROKEN)
+    with suite.session(SECONDS) as session:
+        session.faults += 1
+    assert suite.tally.proper == 1, session.output
+    assert "broken on purpose" in session.output
+    assert "please report it" in " ".join(session.output.split())
+    assert_nothing_left(suite)
+
+
+def can_mount() -> bool:
+    return subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL).returncode == 0
+
+
+# In namespaces of its own a session gets a poor system.
+POOR = {
+    "full disk": "mount -t tmpfs -o size=64k none {temporary} && head -c 60000 /dev/zero > {temporary}/filling",
+    "no room at all": "mount -t tmpfs -o size=4k,nr_inodes=2 none {temporary} && touch {temporary}/filling",
+    "directory read-only": "mount --bind {directory} {directory} && mount -o remount,bind,ro {directory}",
+    "no shared memory": "mount -t tmpfs -o ro none /dev/shm",
+    "no namespaces": "echo 0 > /proc/sys/user/max_user_namespaces; echo 0 > /proc/sys/user/max_mnt_namespaces",
+}
+
+
+@pytest.mark.parametrize("how", POOR)
+def test_a_poor_system(suite, how):
+    poor = POOR[how].format(temporary=suite.temporary, directory=suite.directory)
+    prefix = ["unshare", "-rm", "sh", "-c", f'{{ {poor}; }} 2>/dev/null; exec "$@"', "sh"]
+    with suite.session(SECONDS, prefix=prefix) as session:
+        session.faults += 1
+    assert suite.tally.proper == 1, session.output
+    assert_nothing_left(suite)

@@ -1,0 +1,276 @@
+"""Engines on execnet gateways: the same results on any number of workers, whatever happens to some of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import execnet
+import pytest
+from places import PLENTY_SECONDS, find_function, find_global
+
+import pytest_causechain
+from pytest_causechain.lab import crew as crew_module
+from pytest_causechain.lab import remote_lab
+from pytest_causechain.lab.crew import Crew, Place, Share
+from pytest_causechain.lab.flights import Limits
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.intervention import Intervention, Spot
+from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.recording.programs import identify_program
+
+PROGRAM = r"""
+#include <stdio.h>
+#include <unistd.h>
+int number = 1;
+static int twice(int n) { return 2 * n; }
+int main(void)
+{
+    usleep(2000);
+    printf("%d\n", twice(number));
+    return 0;
+}
+"""
+# As many as one engine would take a while for.
+NUMBERS = range(40)
+OpenCrew = Callable[..., Crew]
+
+
+@pytest.fixture(scope="module")
+def command(build) -> Command:
+    program = identify_program(build(PROGRAM).path)
+    return Command(program, (program.path,), str(Path(program.path).parent))
+
+
+@pytest.fixture
+def group() -> Iterator[execnet.Group]:
+    group = execnet.Group(execmodel="main_thread_only")
+    yield group
+    group.terminate(5)
+
+
+@pytest.fixture
+def open_crew(group, tmp_path, monkeypatch) -> Iterator[OpenCrew]:
+    """open_crew(*specs): workers on gateways of these kinds, which leave nothing behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(remote_lab, "WORTHWHILE_SECONDS", 0.0)
+    with contextlib.ExitStack() as stack:
+
+        def open_one(*specs: str) -> Crew:
+            return stack.enter_context(Crew([make_place(group, n, spec) for n, spec in enumerate(specs)]))
+
+        yield open_one
+    assert list(tmp_path.iterdir()) == []
+
+
+def make_place(group: execnet.Group, number: int, spec: str) -> Place:
+    is_local = spec.startswith("popen")
+    # Others have the path that they were started with.
+    path = tuple(sys.path) if is_local else None
+    return Place(f"w{number}", partial(group.makegateway, f"{spec}//id=w{number}"), is_local, path)
+
+
+def open_lab(command: Command, crew: Crew | None, is_parallel: bool = True) -> RemoteLab:
+    share = Share(crew, is_parallel) if crew is not None else None
+    return RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, share=share)
+
+
+def stop_at_main(lab: RemoteLab) -> tuple[Stop, ...]:
+    return (Stop(find_function(lab, "main"), 1),)
+
+
+def try_numbers(lab: RemoteLab) -> list[bytes]:
+    """The outputs of experiments that each show another number."""
+    visit = lab.visit("passing", stop_at_main(lab))
+    assert visit is not None
+    place = visit.load_map.to_run(find_global(lab, "number"))
+    transfers = [Transfer(((place, number.to_bytes(4, "little")),)) for number in NUMBERS]
+    return [run.stdout for run in lab.experiments("passing", stop_at_main(lab), transfers)]
+
+
+EXPECTED = [b"%d\n" % (2 * number) for number in NUMBERS]
+
+
+def await_width(lab: RemoteLab, width: int) -> None:
+    """Until so many workers take part."""
+    deadline = time.monotonic() + PLENTY_SECONDS
+    while lab.width < width and time.monotonic() < deadline:
+        assert try_numbers(lab) == EXPECTED
+    assert lab.width == width
+
+
+def end_gateway(group: execnet.Group, name: str, sign: signal.Signals = signal.SIGKILL) -> None:
+    os.kill(group[name]._io.popen.pid, sign)
+
+
+class TestSpreading:
+    @pytest.mark.parametrize("workers", [1, 2, 3])
+    def test_same_results_on_any_number_of_workers(self, command, open_crew, workers):
+        crew = open_crew(*["popen"] * workers)
+        with open_lab(command, crew) as lab:
+            await_width(lab, workers)
+            assert try_numbers(lab) == EXPECTED
+            spot = Spot("return", (Stop(find_function(lab, "twice"), 1),), "rdi", 4)
+            attempts = [Intervention(spot, number.to_bytes(4, "little")) for number in NUMBERS]
+            changed = lab.interventions("failing", attempts, Limits(5.0, 20.0, 1 << 16))
+            assert [run.stdout for run in changed] == EXPECTED
+            assert crew.busy == workers
+        assert (crew.busy, crew.notes) == (0, [])
+
+    def test_one_at_a_time(self, command, open_crew):
+        crew = open_crew("popen", "popen")
+        with open_lab(command, crew, is_parallel=False) as lab:
+            for _ in range(3):
+                assert try_numbers(lab) == EXPECTED
+            assert (lab.width, crew.busy) == (1, 1)
+
+    def test_who_works_for_another_diagnosis_is_left_alone(self, command, open_crew):
+        crew = open_crew("popen", "popen")
+        with open_lab(command, crew) as one, open_lab(command, crew) as other:
+            assert [worker.leases for worker in crew.workers] == [1, 1]
+            for lab in (one, other):
+                assert try_numbers(lab) == EXPECTED
+                assert lab.width == 1
+
+    def test_free_workers_are_shared_fairly(self, command, open_crew):
+        crew = open_crew(*["popen"] * 4)
+        crew.diagnoses = 2
+        with open_lab(command, crew), open_lab(command, crew):
+            assert [len(crew.borrow()) for _ in range(3)] == [1, 1, 0]
+
+
+class TestLostWorkers:
+    def test_a_helper_killed_amid_its_part(self, command, open_crew, group):
+        crew = open_crew("popen", "popen")
+        with open_lab(command, crew) as lab:
+            await_width(lab, 2)
+            threading.Timer(0.02, end_gateway, (group, "w1")).start()
+            deadline = time.monotonic() + PLENTY_SECONDS
+            while not crew.notes and time.monotonic() < deadline:
+                assert try_numbers(lab) == EXPECTED
+            assert try_numbers(lab) == EXPECTED
+            assert lab.width == 1
+        assert crew.notes == ["worker w1 was lost: its process or its connection has ended."]
+
+    def test_the_first_one_killed(self, command, open_crew, group):
+        """Its helper is asked for all that it was asked for."""
+        crew = open_crew("popen", "popen")
+        with open_lab(command, crew) as lab:
+            await_width(lab, 2)
+            end_gateway(group, "w0")
+            assert try_numbers(lab) == EXPECTED
+            assert [worker.is_lost for worker in crew.workers] == [True, False]
+
+    def test_the_last_one_killed(self, command, open_crew, group):
+        crew = open_crew("popen")
+        with open_lab(command, crew) as lab:
+            end_gateway(group, "w0")
+            with pytest.raises(Refusal, match=r"all workers are lost \(the last one, w0: its process"):
+                try_numbers(lab)
+
+    def test_one_that_hangs(self, command, open_crew, group, monkeypatch):
+        monkeypatch.setattr(crew_module, "PING_SECONDS", 0.1)
+        monkeypatch.setattr(crew_module, "SILENCE_SECONDS", 1.0)
+        crew = open_crew("popen", "popen")
+        with open_lab(command, crew) as lab:
+            await_width(lab, 2)
+            end_gateway(group, "w1", signal.SIGSTOP)
+            try:
+                assert try_numbers(lab) == EXPECTED
+            finally:
+                end_gateway(group, "w1")
+        assert crew.notes == ["worker w1 was lost: it does not answer."]
+
+    def test_an_interrupted_diagnosis_waits_for_nobody(self, command, group):
+        is_interrupted = threading.Event()
+
+        def check() -> None:
+            if is_interrupted.is_set():
+                raise KeyboardInterrupt
+
+        with Crew([make_place(group, 0, "popen")], check) as crew, open_lab(command, crew) as lab:
+            lab.run_seconds = PLENTY_SECONDS
+            end_gateway(group, "w0", signal.SIGSTOP)
+            threading.Timer(0.05, is_interrupted.set).start()
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    try_numbers(lab)
+            finally:
+                end_gateway(group, "w0", signal.SIGCONT)
+
+
+@pytest.fixture
+def socket_gateway(tmp_path_factory) -> Iterator[str]:
+    """The spec of a gateway to another process, which listens on this machine; `chdir` is where it is."""
+    script = Path(execnet.__file__).parent / "script" / "socketserver.py"
+    environment = {**os.environ, "PYTHONPATH": str(Path(pytest_causechain.__file__).parents[1])}
+    server = subprocess.Popen(
+        [sys.executable, "-u", script, "127.0.0.1:0", "--once"],
+        cwd=tmp_path_factory.mktemp("server"),
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with server:
+        assert server.stdout is not None
+        line = next(line for line in server.stdout if "Accept" in line)
+        port = line.strip().rstrip(")").rpartition(" ")[2]
+        yield f"socket=127.0.0.1:{port}"
+        os.killpg(server.pid, signal.SIGKILL)
+
+
+class TestOtherMachines:
+    def test_a_socket(self, command, open_crew, socket_gateway):
+        crew = open_crew("popen", socket_gateway)
+        with open_lab(command, crew) as lab:
+            await_width(lab, 2)
+            assert try_numbers(lab) == EXPECTED
+        assert crew.notes == []
+
+    def test_another_build(self, command, open_crew, build, tmp_path_factory):
+        """One path, under which each worker finds the program of its own directory."""
+        here, there = Path(command.program.path).parent, tmp_path_factory.mktemp("there")
+        Path(build("int main(void) { return 0; }").path).rename(there / "program")
+        crew = open_crew(f"popen//chdir={there}", f"popen//chdir={here}")
+        program = Program("/proc/self/cwd/program", command.program.build_id)
+        engine = crew.lease(Command(program, ("program",), "/"))
+        assert engine.worker.name == "w1"
+        engine.close()
+        assert crew.notes == [
+            "worker w0 takes no part: /proc/self/cwd/program is another build there (its build id differs): bring it "
+            "up to date."
+        ]
+
+    def test_no_gdb(self, command, open_crew, tmp_path_factory):
+        crew = open_crew(f"popen//env:PATH={tmp_path_factory.mktemp('empty')}", "popen")
+        engine = crew.lease(command)
+        assert engine.worker.name == "w1"
+        engine.close()
+        assert [note.partition(":")[0] for note in crew.notes] == ["worker w0 takes no part"]
+        assert "gdb was not found" in crew.notes[0]
+
+    def test_nobody_can_help(self, command, open_crew, tmp_path_factory):
+        """Then it is no matter of workers."""
+        crew = open_crew(f"popen//env:PATH={tmp_path_factory.mktemp('empty')}")
+        with pytest.raises(Refusal, match="gdb was not found"):
+            crew.lease(command)
+        assert crew.notes == []
+
+    def test_another_version(self, command, open_crew, monkeypatch):
+        monkeypatch.setattr(pytest_causechain, "__version__", "0.0.7")
+        crew = open_crew("popen")
+        with pytest.raises(Refusal, match=r"all workers are lost \(the last one, w0: it has version .* not 0\.0\.7\)"):
+            crew.lease(command)

@@ -1,0 +1,181 @@
+"""Experiments leave the user's files alone, and what they write is part of what is observed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+from places import PLENTY_SECONDS, find_function, find_global
+
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.transfer import Transfer
+
+WRITER = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+char victim[256];
+int number = 1;
+
+static void put(const char *name, const char *mode, const char *text)
+{
+    FILE *file = fopen(name, mode);
+    if (file == NULL) {
+        perror(name);
+        return;
+    }
+    fprintf(file, "%s %d\n", text, number);
+    fclose(file);
+}
+
+static void amid(void) { number += 0; }
+
+int main(int argc, char **argv)
+{
+    char line[100] = "";
+    if (argc > 1 && strcmp(argv[1], "read") == 0) {
+        amid();
+        FILE *file = fopen("kept", "r");
+        printf("%s", fgets(line, sizeof line, file));
+        if (number > 1)
+            put("late", "w", "by an altered run");
+        return 0;
+    }
+    put("before", "w", "first");
+    put("kept", "a", "more");
+    mkdir("new", 0755);
+    put("new/inner", "w", "inside");
+    amid();
+    put("before", "a", "second");
+    if (victim[0] != '\0')
+        printf("%d", unlink(victim));
+    unlink("old");
+    rename("moved", "new/moved");
+    if (argc > 1)
+        put(argv[1], "w", "named");
+    put("/tmp/causechain-test-scratch", "w", "not of interest");
+    put("/etc/causechain-test", "w", "impossible");
+    unlink("new/inner");
+    printf("%s", getcwd(line, sizeof line));
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A directory in which a test has left some files."""
+    directory = tmp_path / "place"
+    directory.mkdir()
+    for name in ("kept", "old", "moved", "precious"):
+        (directory / name).write_text(f"{name}\n")
+    return directory
+
+
+@pytest.fixture
+def open_at(kind, build, place):
+    labs = []
+
+    def open_one(*words: str, **more) -> RemoteLab:
+        program = build(WRITER)
+        command = Command(program, (program.path, *words), str(place))
+        labs.append(RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, kind, **more))
+        return labs[-1]
+
+    yield open_one
+    for lab in labs:
+        lab.close()
+
+
+def checksum(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "/"
+        for path in directory.rglob("*")
+    }
+
+
+def amid(lab: RemoteLab) -> tuple[Stop, ...]:
+    return (Stop(find_function(lab, "amid"), 1),)
+
+
+def expected(place: Path, number: int = 1) -> dict[str, bytes | None]:
+    return {
+        str(place / "before"): b"first 1\nsecond %d\n" % number,
+        str(place / "kept"): b"kept\nmore 1\n",
+        str(place / "moved"): None,
+        str(place / "new/moved"): b"moved\n",
+        str(place / "old"): None,
+    }
+
+
+def test_what_runs_write_is_observed_and_nowhere_else(open_at, place, kind):
+    lab = open_at()
+    before = checksum(place)
+    natural = [lab.experiment("passing") for _ in range(2)]
+    assert [dict(run.files) for run in natural] == [expected(place)] * 2
+    assert list(natural[0].files) == sorted(natural[0].files)
+    assert natural[0].stdout.decode() == str(place)
+    assert b"Read-only file system" in natural[0].stderr
+    writes = [Transfer(writes=((find_number(lab), (n).to_bytes(4, "little")),)) for n in (7, 8, 9)]
+    altered = lab.experiments("failing", amid(lab), writes)
+    assert [dict(run.files) for run in altered] == [expected(place, n) for n in (7, 8, 9)]
+    assert dict(lab.experiment("passing", amid(lab)).files) == expected(place)
+    assert lab.isolation.files == "view"
+    lab.close()
+    assert checksum(place) == before
+    assert not os.path.lexists("/tmp/causechain-test-scratch")
+
+
+def find_number(lab: RemoteLab, name: str = "number") -> int:
+    visit = lab.visit("passing", amid(lab))
+    assert visit is not None
+    return visit.load_map.to_run(find_global(lab, name))
+
+
+def test_an_altered_path_deletes_nothing(open_at, place, tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("untouched")
+    before = checksum(tmp_path)
+    lab = open_at()
+    # In its own view it may; elsewhere it may not even try.
+    for path, answer, told in (
+        (place / "precious", b"0", True),
+        (outside, b"0", False),
+        (Path(__file__), b"-1", False),
+    ):
+        address = find_number(lab, "victim")
+        seen = lab.experiment("failing", amid(lab), Transfer(writes=((address, os.fsencode(path) + b"\0"),)))
+        assert seen.stdout == answer + os.fsencode(place)
+        assert ((str(path), None) in seen.files) is told
+    lab.close()
+    assert checksum(tmp_path) == before
+    assert Path(__file__).exists()
+
+
+def test_the_first_to_write_is_an_altered_run(open_at, place):
+    lab = open_at("read")
+    address = find_number(lab)
+    assert lab.experiment("passing").files == ()
+    transfers = [Transfer(writes=((address, n.to_bytes(4, "little")),)) for n in (0, 2, 1, 3, 0)]
+    seen = lab.experiments("failing", amid(lab), transfers)
+    late = str(place / "late")
+    assert [dict(run.files).get(late) for run in seen] == [
+        None, b"by an altered run 2\n", None, b"by an altered run 3\n", None,
+    ]  # fmt: skip
+    assert {run.stdout for run in seen} == {b"kept\n"}
+
+
+def test_directories_of_arguments_are_the_tests_too(open_at, place, tmp_path):
+    (tmp_path / "results").mkdir()
+    named = str(tmp_path / "results/out")
+    seen = open_at(named).experiment("passing")
+    assert dict(seen.files)[named] == b"named 1\n"
+    assert not os.path.lexists(named)

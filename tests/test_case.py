@@ -1,0 +1,109 @@
+"""Which passing tests a failing one is compared with, and in which order; all that takes runs is put on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_causechain import case, diagnosis
+from pytest_causechain.case import TELLS_LITTLE, Case
+from pytest_causechain.model.chain import Chain, Link, Party, Peer, Place, Tally, Transition, When
+from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.recording import Recording, Run
+from pytest_causechain.neighbours.ranking import Neighbour
+from pytest_causechain.neighbours.traces import SHOWS_THE_SAME, Ranked
+from pytest_causechain.settings import Settings
+
+LINK = Link(When("f", "f.c", 1, 1, 1, ("f",)), (), 1, Tally(), "both")
+MOVE = Transition(("a",), ("b",), "f.c", 1, "f", Place("f.c", 1))
+# What comes of comparing with each test, by the end of its name.
+WHOLE = {"status": "complete", "chain": (LINK, LINK), "transitions": (MOVE,)}
+SHORT = {"status": "complete", "chain": (LINK,)}
+NONE = {"status": "none", "reason": "no moment fits."}
+
+
+def neighbour(name: str) -> Neighbour:
+    run = Run(Command(Program("/program", "b1"), ("/program", name), "/"), 0)
+    return Neighbour(Recording(name, "passed", (run,)), run, 0.5, "another test")
+
+
+class Stage:
+    """A case whose ranking and diagnoses are given; `tried` are the passing tests compared with."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, results: dict[str, dict[str, object]]) -> None:
+        self.results = results
+        self.tried: list[str] = []
+        self.ranked: list[str] = []
+        self.refused: dict[str, str] = {}
+        patch.setattr(diagnosis, "diagnose_pair", self.diagnose)
+        patch.setattr(case, "rank_by_traces", self.rank)
+        patch.setattr(Case, "find_repairs", lambda self, deadline: None)
+        patch.setattr(Case, "_replay", lambda self, program: None)
+
+    def diagnose(self, pair: diagnosis.Pair, *_: object) -> Chain:
+        self.tried.append(pair.passing_test)
+        passing = Party(pair.passing_test, (), "/", "", "", pair.distance, pair.why)
+        peer = Peer("neighbour", pair.passing_test)
+        return Chain("fails", passing=passing, peer=peer, **self.results[pair.passing_test])  # type: ignore[arg-type]
+
+    def rank(self, _failing: Command, candidates: tuple[Neighbour, ...], *_: object) -> Ranked:
+        self.ranked = [near.recording.test for near in candidates]
+        refused = [(near, self.refused[near.recording.test]) for near in candidates if self.is_refused(near)]
+        usable = [near for near in candidates if not self.is_refused(near)]
+        return Ranked(tuple(usable), len(usable), tuple(refused))
+
+    def is_refused(self, near: Neighbour) -> bool:
+        return near.recording.test in self.refused
+
+    def find_chain(self) -> Chain:
+        run = neighbour("fails").run
+        neighbours = [neighbour(name) for name in self.results]
+        recording = Recording("fails", "failed", (run,))
+        opened = Case(recording, run, neighbours, None, set(), Settings(), None, lambda text: None)  # type: ignore[arg-type]
+        return opened.find_chain()
+
+
+class TestTries:
+    def test_nearest_is_enough_when_its_chain_moves(self, monkeypatch):
+        stage = Stage(monkeypatch, {"a": WHOLE, "b": WHOLE})
+        chain = stage.find_chain()
+        assert stage.tried == ["a"]
+        assert chain.passing is not None
+        assert [(rival.test, rival.refused) for rival in chain.passing.rivals] == [("b", None)]
+
+    def test_next_are_tried_without_a_chain_or_without_transitions(self, monkeypatch):
+        stage = Stage(monkeypatch, {"a": NONE, "b": SHORT, "c": WHOLE, "d": WHOLE})
+        chain = stage.find_chain()
+        assert stage.tried == ["a", "b", "c"]
+        assert chain.passing is not None and chain.passing.test == "c"
+        rivals = {rival.test: rival.refused for rival in chain.passing.rivals}
+        assert rivals == {"a": "no moment fits.", "b": TELLS_LITTLE, "d": None}
+
+    def test_three_at_most_and_the_first_of_the_best_is_told(self, monkeypatch):
+        stage = Stage(monkeypatch, {"a": NONE, "b": SHORT, "c": SHORT, "d": WHOLE})
+        chain = stage.find_chain()
+        assert stage.tried == ["a", "b", "c"]
+        assert chain.passing is not None and chain.passing.test == "b"
+
+    def test_those_of_no_use_cost_no_try(self, monkeypatch):
+        stage = Stage(monkeypatch, {"a": WHOLE, "b": WHOLE, "c": WHOLE, "d": WHOLE})
+        stage.refused = dict.fromkeys("abc", SHOWS_THE_SAME)
+        chain = stage.find_chain()
+        assert stage.tried == ["d"]
+        assert chain.passing is not None
+        assert [(rival.test, rival.distance, rival.refused) for rival in chain.passing.rivals] == [
+            (name, None, SHOWS_THE_SAME) for name in "abc"
+        ]
+
+    def test_a_single_one_is_not_ranked(self, monkeypatch):
+        stage = Stage(monkeypatch, {"a": SHORT})
+        chain = stage.find_chain()
+        assert (stage.ranked, stage.tried) == ([], ["a"])
+        assert chain.passing is not None and chain.passing.rivals == ()
+
+
+def test_where_all_are_of_no_use_the_closest_is_named(monkeypatch):
+    stage = Stage(monkeypatch, {"a": WHOLE, "b": WHOLE})
+    stage.refused = dict.fromkeys("ab", SHOWS_THE_SAME)
+    chain = stage.find_chain()
+    assert stage.tried == []
+    assert (chain.status, chain.reason) == ("none", f"no passing neighbour; a comes closest, but {SHOWS_THE_SAME}")
