@@ -85,4 +85,4 @@ def disarm_cache() -> None:
     def set_(cache: pytest.Cache, key: str, value: object) -> None:
         written[key] = value
 
-    pytest.Cache.get, pytest.Cache.set = get, set_  # type: ignore[method-assign]
+    pytest.Cache.get, pytest.Cache.set = get, set_  # type: ignore[method-assign, assignment]

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 from judged import ACT, HELPING, PEXPECT, REFUSALS, SENTENCES, SUITE
-from suites import Session, ShareSession, compile_program, read_chain, read_index, run_session
+from suites import SUITE_INI, Session, ShareSession, compile_program, read_chain, read_index, run_session
 
-INI = "[pytest]\naddopts = -p no:html -p no:metadata -p no:allure_pytest -p no:reportlog\n"
+# One of the tests needs hypothesis.
+INI = SUITE_INI.replace("-p no:hypothesispytest", "")
 
-# Neither repairs nor causes are looked for, so that there is nothing to be gained from a second neighbour.
+# Neither repairs nor causes are looked for, so that there is nothing to be gained from other neighbours.
 ORACLE_ONLY = """
 from pytest_causechain import case, diagnosis
 from pytest_causechain.repairs.search import Findings
 
 case.NEIGHBOURS_TRIED = 1
+case.Case._rank_neighbours = lambda self, deadline: None
 case.Case.find_repairs = lambda self, deadline: Findings()
 diagnosis._Diagnosis.approach = lambda self, lab, oracle: None
 diagnosis._Diagnosis.find_causes = lambda self, lab, oracle: None
