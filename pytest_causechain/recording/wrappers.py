@@ -37,6 +37,8 @@ TOOLS = frozenset(
 )
 _EMULATOR = re.compile(r"qemu-\w+(-static)?")
 
+_SYSTEM_DIRECTORIES = frozenset(f"{top}{name}" for top in ("", "/usr", "/usr/local") for name in ("/bin", "/sbin"))
+
 # More than anybody nests.
 MAX_WRAPPERS = 10
 
@@ -94,6 +96,8 @@ def _unwrap(start: Start) -> Start | None:
         return _enter_shell(start, start.argv[0] if len(start.argv) == 1 else None)
     if not start.wanted or _is_under_test(start):
         return None
+    if not _is_of_the_system(start.wanted):
+        return _enter_libtool_script(start)
     if name in SHELLS:
         return _enter_shell(start, start.argv[2] if len(start.argv) == 3 and start.argv[1] == "-c" else None)
     if name in WRAPPERS:
@@ -103,6 +107,11 @@ def _unwrap(start: Start) -> Start | None:
     if name in TOOLS or _EMULATOR.fullmatch(name):
         raise Refusal(f"{_tell(start)} runs the program under {name}: start the program itself from the test.")
     return _enter_libtool_script(start)
+
+
+def _is_of_the_system(wanted: str) -> bool:
+    """Others may have the same name, and do something else."""
+    return "/" not in wanted or str(Path(wanted).parent) in _SYSTEM_DIRECTORIES
 
 
 def _is_under_test(start: Start) -> bool:

@@ -90,6 +90,14 @@ class TestLookedThrough:
         assert recognised.inner.environment["LD_LIBRARY_PATH"] == "/x/.libs:/y"
 
 
+def test_namesakes_are_what_they_are(tmp_path):
+    own = tmp_path / "timeout"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    with pytest.raises(Refusal, match=r"^timeout is a script run by /bin/sh: "):
+        recognise_start(started(str(own), "5", "x"))
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("command", "sentence"),
