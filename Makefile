@@ -5,6 +5,7 @@
 # make evaluate      how good the suspects are for the programs in fixtures_c; tables in build/evaluation
 # make screenshots   the pages in chromium, looked over and pictured in build/screenshots
 # make replays       every gdb script of every program in fixtures_c
+# make soak          diagnoses whose processes are killed at random moments, SOAK times (300)
 # make clean   remove all that the others leave behind, except the virtual environment
 #
 # Each sets up what is missing first: the virtual environment, and gdb and a C compiler through apt-get where
@@ -14,6 +15,7 @@ PYTHON ?= python3
 VENV ?= .venv
 INSTALLED := $(VENV)/.installed
 RUN := $(VENV)/bin/python -m
+SOAK ?= 300
 DEMO ?= sample jukebox tidy
 PIP_INSTALL := $(RUN) pip install --quiet --disable-pip-version-check
 
@@ -24,7 +26,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
 .ONESHELL:
 .DEFAULT_GOAL := test
-.PHONY: demo test check bench evaluate screenshots replays clean setup tools
+.PHONY: demo test check bench evaluate screenshots replays soak clean setup tools
 
 # Failing tests (status 1) are what the demo is about; any other status is an error of pytest itself.
 demo: setup
@@ -54,6 +56,9 @@ screenshots: setup
 
 replays: setup
 	$(RUN) pytest tests/replays -n 2
+
+soak: setup
+	SOAK=$(SOAK) $(RUN) pytest tests/faults -k random -s
 
 clean:
 	rm -rf build .causechain .hypothesis .mypy_cache .pytest_cache .ruff_cache dist fixtures_c/*/build

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 ABREAST = 3
 # Of the time for a failing test, for finding out which of its runs is guilty.
 GUILT_SHARE = 0.25
+# Failing tests beyond those diagnosed that are asked for what they know; with thousands of them one must stop.
+MOST_VOTING = 20
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ class SessionDiagnosis:
                     self._workforce.open_crew(self._check_wanted) as self._crew,
                     Replays(self._open_replay) as replays,
                 ):
-                    self._open_cases(self._crew, replays)
+                    self._open_cases(native[: len(chosen) + MOST_VOTING], self._crew, replays)
                     self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._crew)
                     for failure in (f for f in chosen if not is_parallel(f)):
                         self._diagnose_side_by_side([failure], self._crew)
@@ -164,14 +166,13 @@ class SessionDiagnosis:
 
     # Cases
 
-    def _open_cases(self, crew: Crew, replays: Replays) -> None:
-        """Of all failing tests, since what is learned of one is of use to the others of its program."""
-        for failure in self._failures.values():
-            if failure.recording is not None:
-                try:
-                    self._cases[failure.report.nodeid] = self._open_case(failure, crew, replays)
-                except Refusal as refusal:
-                    self._cases[failure.report.nodeid] = refusal
+    def _open_cases(self, failures: Sequence[Failure], crew: Crew, replays: Replays) -> None:
+        """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
+        for failure in failures:
+            try:
+                self._cases[failure.report.nodeid] = self._open_case(failure, crew, replays)
+            except Refusal as refusal:
+                self._cases[failure.report.nodeid] = refusal
         cases = {test: case for test, case in self._cases.items() if not isinstance(case, Refusal)}
         for test, case in cases.items():
             case.also_failing += [cases[other] for other in cases if other != test and self._may_vote(other, test)]
@@ -242,6 +243,7 @@ class SessionDiagnosis:
     def _choose_run(self, failure: Failure, replays: Replays) -> tuple[Recording, Run]:
         """The guilty one."""
         from pytest_causechain.neighbours.ranking import guilty_run
+        from pytest_causechain.recording.programs import require_same_build
 
         assert failure.recording is not None
         recording = failure.recording
@@ -253,14 +255,17 @@ class SessionDiagnosis:
             if recording.runs and not runs:
                 raise Refusal(f"{recording.test} does not start {wanted}: mend program= of its marker cause_chain.")
             recording = replace(recording, runs=runs)
-        if len(recording.runs) < 2:
-            return recording, guilty_run(recording)
+        run = guilty_run(recording) if len(recording.runs) < 2 else self._find_guilty(recording, replays)
+        require_same_build(run.command.program)
+        return recording, run
+
+    def _find_guilty(self, recording: Recording, replays: Replays) -> Run:
         from pytest_causechain.oracle.guilt import ask_for_guilty
 
         self._tell(recording.test, f"looking for the guilty one of {len(recording.runs)} runs")
         seconds = GUILT_SHARE * self._settings.timeout_seconds
         with replays.borrow([recording.test]) as borrowed:
-            return recording, ask_for_guilty(borrowed.replay, recording, seconds)
+            return ask_for_guilty(borrowed.replay, recording, seconds)
 
     def _choose_neighbours(
         self, failure: Failure, recording: Recording, run: Run
@@ -289,6 +294,7 @@ class SessionDiagnosis:
             timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
             check=self._check_wanted,
+            isolation=self._settings.precautions.isolation,
         )
 
     def _tell(self, test: str, text: str) -> None:

@@ -46,6 +46,8 @@ START = [
 ]  # fmt: skip
 # How long gdb may take for what does not depend on the program under test.
 PATIENCE_SECONDS = 30.0
+# To begin with: one that hangs should be told as such while there is time for it.
+START_SECONDS = 10.0
 # How long it may take to tell where a halted program was: symbols of its libraries are read for that.
 HALT_SECONDS = 5.0
 
@@ -124,7 +126,7 @@ class Gdb(Closing):
         assert self._process.stdin is not None and self._process.stdout is not None
         self._io = IoManager(self._process.stdin, self._process.stdout, self._process.stderr)
         try:
-            self.command("-causechain-sync")
+            self.command("-causechain-sync", START_SECONDS)
         except GdbFailure as failure:
             self.close()
             raise Refusal(f"gdb cannot be used ({failure}): {INSTALL} with Python support.") from None

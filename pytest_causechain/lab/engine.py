@@ -18,14 +18,16 @@ from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
+from pytest_causechain.lab.weaknesses import find_weaknesses
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
-from pytest_causechain.model.isolation import USUAL, Precautions
+from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans
 from pytest_causechain.process.remains import end_orphans
-from pytest_causechain.process.subject import CannotStart
+from pytest_causechain.process.subject import CannotStart, require_tracing
 from pytest_causechain.recording.programs import identify_program
 
 if TYPE_CHECKING:
@@ -131,15 +133,19 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     if message.environment is not None:
         os.environ.clear()
         os.environ.update(message.environment)
+    require_tracing()
     pair = (message.passing, message.failing, message.deadline)
     cache = hold(message.cache) if message.cache is not None else None
     commands = (message.passing, message.failing, *message.others)
     stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
+        if isinstance(stage, CopiedStage):  # gdb starts programs where they were started
+            stage, isolation = None, NO_ISOLATION
         lab: GdbLab | InterveningLab = GdbLab(*pair, message.libraries, cache, stage)
     else:
         shared = (message.kind != "rerun", message.libraries, cache)
         lab = InterveningLab(*pair, *shared, message.others, message.repair, stage)
+    lab.notes += find_weaknesses(lab.program)
     lab.isolation, lab.bounds = isolation, message.precautions.bounds
     return lab
 

@@ -39,11 +39,13 @@ class Anchor:
 @dataclass(frozen=True, slots=True)
 class Intervention:
     """At the spot the other branch is taken (with `data`, the one that it names), or `data` put in the place of the
-    value; where that is an address, the `anchor` tells it for runs that lie elsewhere in memory."""
+    value; where that is an address, the `anchor` tells it for runs that lie elsewhere in memory. With a `shift` the
+    value there is so much more or less."""
 
     spot: Spot
     data: bytes = b""
     anchor: Anchor | None = None
+    shift: int = 0
 
 
 @dataclass(frozen=True, slots=True)

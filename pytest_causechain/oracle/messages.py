@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.verdict import Verdict
@@ -16,6 +17,8 @@ class Task:
 
     arguments: tuple[str, ...]
     basetemp: str
+    rootdir: str
+    isolation: Wish = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
@@ -56,8 +57,10 @@ class Replay(Closing):
         timeout_seconds: float,
         inifile: Path | None = None,
         check: Callable[[], None] = lambda: None,
+        isolation: Wish = "auto",
     ) -> None:
         """`check` is that of a Companion."""
+        self._rootdir, self._isolation = str(rootdir), isolation
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
         self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
@@ -139,7 +142,8 @@ class Replay(Closing):
             with uninterrupted():
                 process = _SessionProcess(self._invocation_dir, self._check)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            process.exchange(Task(self._arguments, basetemp), self.timeout_seconds)
+            task = Task(self._arguments, basetemp, self._rootdir, self._isolation)
+            process.exchange(task, self.timeout_seconds)
         except BaseException as error:
             if process is not None:
                 process.close()

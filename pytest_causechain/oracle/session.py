@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
 import unittest
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -40,6 +41,7 @@ from pytest_causechain.oracle.starts import Plan, Scene, Sighting, Substitution,
 from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.oracle.values import describe_comparison, describe_message, digest_message, locate_crash
 from pytest_causechain.oracle.written import WrittenFiles
+from pytest_causechain.process.isolation import isolate_tests
 from pytest_causechain.recording.seam import Seam, Watch
 
 # As pytest itself cuts the test's name for the directory of tmp_path.
@@ -57,6 +59,7 @@ def serve(connection: Connection[Any, Any]) -> int:
     # pytest warns of a plugin's package that was imported before, which with -W error is its end.
     pytest_causechain.__doc__ = f"{pytest_causechain.__doc__} PYTEST_DONT_REWRITE"
     task: Task = connection.recv()
+    isolate_tests(task.isolation, [str(Path.cwd()), task.rootdir], tempfile.gettempdir())
     sys.argv = ["pytest", *task.arguments]
     disarm_cache()
     return pytest.main(list(task.arguments), plugins=[ReplaySession(connection, task)])

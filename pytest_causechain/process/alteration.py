@@ -21,19 +21,23 @@ def alter(process: Tracee, intervention: Intervention) -> None:
         ways = {b"": other_way(instruction, registers.eflags), AHEAD: instruction.next_ip}
         process.jump(ways.get(intervention.data, instruction.near_branch_target))
     elif spot.kind == "value":
-        process.write(step_store(process), data_for(process, intervention))
+        address = step_store(process)
+        process.write(address, data_for(process, intervention, process.read(address, len(intervention.data))))
     else:
         registers = process.registers()
         old = getattr(registers, spot.register).to_bytes(WORD_BYTES, "little")
-        data = data_for(process, intervention)
+        data = data_for(process, intervention, old[: len(intervention.data)])
         # Writing the lower half of a register clears the upper one, as the program's own instruction did.
         keep = old[len(data) :] if len(data) < 4 else b""
         setattr(registers, spot.register, int.from_bytes(data + keep, "little"))
         process.set_registers(registers)
 
 
-def data_for(process: Tracee, intervention: Intervention) -> bytes:
+def data_for(process: Tracee, intervention: Intervention, was: bytes) -> bytes:
     anchor = intervention.anchor
+    if intervention.shift:
+        shifted = int.from_bytes(was, "little") + intervention.shift
+        return (shifted % (1 << 8 * len(was))).to_bytes(len(was), "little")
     if anchor is None:
         return intervention.data
     return (part_start(process, anchor.part) + anchor.offset).to_bytes(WORD_BYTES, "little")

@@ -35,17 +35,25 @@ MACHINE = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 EVERYBODY = (1 << 32) - 1
 
 
-def enter_namespaces(writable: Sequence[str]) -> None:
-    """Only what lies below these directories stays as it is. An OSError says that the kernel does not allow it: then
-    the process may be anywhere between, and should end."""
+def enter_namespaces(writable: Sequence[str], is_closed: bool) -> None:
+    """What is mounted from now on is seen here only. If it is closed, only what lies below these directories can be
+    written to. An OSError says that the kernel does not allow it: then the process may be anywhere between, and should
+    end."""
     with _mapping_users():
-        unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET)
+        unshare(CLONE_NEWUSER | CLONE_NEWNS | (CLONE_NEWIPC | CLONE_NEWNET if is_closed else 0))
     show_to_children()
-    raise_interface("lo")
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
+    for path in writable:
+        mount(path, path, flags=MS_BIND | MS_REC)
+    if is_closed:
+        raise_interface("lo")
+        _close(writable)
+
+
+def _close(writable: Sequence[str]) -> None:
     devices = [path for name in DEVICES if os.path.exists(path := f"/dev/{name}")]
     machine = [path for name in MACHINE if os.path.exists(path := f"/proc/{name}")]
-    for path in (*writable, *devices, *machine):
+    for path in (*devices, *machine):
         mount(path, path, flags=MS_BIND | MS_REC)
     change_mount("/", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID, recursive=True)
     for path in devices:

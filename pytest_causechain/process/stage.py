@@ -74,12 +74,13 @@ UNTOUCHED = View()
 class Stage:
     """Takes this whole process into namespaces of its own; an OSError where that is not allowed."""
 
-    def __init__(self, commands: Sequence[Command], directory: str) -> None:
-        """`directory` is one of ours, for files that pass between us and what we start."""
+    def __init__(self, areas: Sequence[str], directory: str, is_closed: bool = True) -> None:
+        """`directory` is one of ours, for files that pass between us and what we start. `is_closed`: it stays the only
+        place outside the areas that can be written to, and there is no network."""
         self._own = Path(directory, "stage")
         self._own.mkdir(exist_ok=True)
-        self._areas = find_areas(commands)
-        enter_namespaces([directory])
+        self._areas = list(areas)
+        enter_namespaces([directory], is_closed)
         mount("tmpfs", str(self._own), "tmpfs", options=f"size={STAGE_BYTES},mode=755")
         self._is_root = os.getuid() == 0
         self._numbers = count()
@@ -161,7 +162,7 @@ class Stage:
     def find_original(self, path: str) -> str:
         """Where to look for what is really there."""
         for number, area in enumerate(self._areas):
-            if path == area or path.startswith(os.path.join(area, "")):
+            if is_within(path, (area,)):
                 return os.path.join(self._lower(number), os.path.relpath(path, area))
         return path
 
@@ -188,12 +189,18 @@ class Stage:
             self._cover(number)
 
 
-def find_areas(commands: Sequence[Command]) -> list[str]:
-    """The outermost of the directories that the runs may want to write to."""
-    wanted = {os.path.realpath(directory) for command in commands for directory in named_directories(command)}
-    wanted |= {os.path.realpath(directory) for directory in SCRATCH_DIRECTORIES}
+def is_within(path: str, directories: Iterable[str]) -> bool:
+    return any(path == directory or path.startswith(os.path.join(directory, "")) for directory in directories)
+
+
+def find_areas(directories: Iterable[str]) -> list[str]:
+    """The outermost of these and of all that anybody may want to write to. None with a mount below: in a namespace of
+    an ordinary user that cannot be looked behind."""
+    wanted = {os.path.realpath(directory) for directory in (*directories, *SCRATCH_DIRECTORIES)}
     return keep_outermost(
-        directory for directory in wanted if directory not in SYSTEM_DIRECTORIES and os.path.isdir(directory)
+        directory
+        for directory in wanted
+        if directory not in SYSTEM_DIRECTORIES and os.path.isdir(directory) and not find_mounts(directory)
     )
 
 
@@ -215,7 +222,7 @@ def find_mounts(area: str) -> list[str]:
 def keep_outermost(directories: Iterable[str]) -> list[str]:
     found: list[str] = []
     for directory in sorted(directories):
-        if not any(directory.startswith(os.path.join(outer, "")) for outer in found):
+        if not is_within(directory, found):
             found.append(directory)
     return found
 

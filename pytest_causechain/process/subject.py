@@ -187,6 +187,28 @@ def is_ours(address: int) -> bool:
     return address in (SCRATCH, SCRATCH_DATA)
 
 
+def require_tracing() -> None:
+    """A Refusal where the kernel lets nobody trace a child of their own: gdb could not, either."""
+    gate, opener = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(opener)
+        os.read(gate, 1)
+        os._exit(0)
+    os.close(gate)
+    try:
+        ptrace(SEIZE, pid)
+    except OSError as error:
+        raise Refusal(
+            f"this system does not let programs be traced ({error.strerror} from ptrace): in a container allow it "
+            "(docker run --cap-add=SYS_PTRACE), elsewhere set kernel.yama.ptrace_scope to 1."
+        ) from None
+    finally:
+        os.close(opener)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, WAIT_ALL)
+
+
 def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, stack_bytes: int) -> int:
     """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.

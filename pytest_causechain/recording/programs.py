@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import stat
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -66,11 +67,22 @@ def identify_program(path: str) -> Program:
     return answer.program
 
 
+def require_same_build(program: Program) -> None:
+    """A Refusal when another program has taken its place."""
+    if identify_program(program.path).build_id != program.build_id:
+        raise Refusal(
+            f"{Path(program.path).name} was replaced by another build after its test had run: leave it alone until the "
+            "session ends."
+        )
+
+
 def _examine(path: Path) -> Program:
     resolved = path.resolve()
     name = path.name
     if resolved.is_dir():
         raise Refusal(f"{name} is a directory: start the compiled program in it.")
+    if resolved.stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
+        raise Refusal(f"{name} runs with the rights of its owner, which it has not when traced: test a copy without.")
     if not os.access(resolved, os.X_OK):
         raise Refusal(f"{name} is not executable: make it so with chmod +x.")
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from itertools import takewhile, zip_longest
 from typing import Literal
 
@@ -12,6 +13,9 @@ from pytest_causechain.model.verdict import Comparison, Verdict
 
 # Touched: what was wrong is otherwise, and nothing that was right.
 Judgement = Literal["repaired", "nearer", "touched", "no"]
+# As programs print them.
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+MOST_NUMBERS = 4
 Ask = Callable[[Observation], Verdict]
 
 
@@ -28,6 +32,7 @@ class Judge:
                 "let it look at the program's output and exit status."
             )
         self._known: dict[Shown, Judgement] = {failing.shown: "no"}
+        self.expected_numbers = find_expected_numbers(self._failure.comparison)
 
     def __call__(self, observation: Observation) -> Judgement:
         shown = observation.shown
@@ -69,7 +74,26 @@ def touches_the_wrong(verdict: Verdict, failure: Verdict) -> bool:
     return all(now == expected for was, now, expected in triples if was == expected)
 
 
-def count_right(comparison: Comparison) -> int:
-    """How many elements are equal before the first that is not."""
-    pairs = zip(comparison.left.elements, comparison.right.elements, strict=False)
+def find_expected_numbers(comparison: Comparison | None) -> tuple[str, ...]:
+    """Numbers of the first element that is wrong: those that only one side has. Which side the expectation is on need
+    not be known: what the program printed is a number that it has already."""
+    if comparison is None:
+        return ()
+    sides = (value.elements or (value.text,) for value in (comparison.left, comparison.right))
+    for pair in zip_longest(*sides, fillvalue=""):
+        if pair[0] != pair[1]:
+            left, right = map(NUMBER.findall, pair)
+            numbers = [n for n in right if n not in left] + [n for n in left if n not in right]
+            return tuple(dict.fromkeys(numbers))[:MOST_NUMBERS]
+    return ()
+
+
+def count_right(comparison: Comparison) -> tuple[int, int]:
+    """How many elements are equal before the first that is not, and how many words of that one."""
+    pairs = list(zip(comparison.left.elements, comparison.right.elements, strict=False))
+    elements = count_equal(pairs)
+    return elements, count_equal(zip(*map(str.split, pairs[elements]), strict=False)) if pairs[elements:] else 0
+
+
+def count_equal(pairs: Iterable[tuple[str, str]]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

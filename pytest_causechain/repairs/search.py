@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,7 +39,9 @@ BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
 # Repairs of one line that are tried on passing runs, too.
-MOST_WEIGHED = 3
+MOST_WEIGHED = 4
+# A value is compared with its neighbours up to here.
+MOST_SHIFTED = 2
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 # Passing runs: whose coverage, whose values, and who is given repairs, too.
 MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 16
@@ -78,12 +80,12 @@ class Attempt:
         return self.repair.file, self.repair.line
 
     @property
-    def sort(self) -> tuple[object, ...]:
-        """Attempts of one sort differ in the visit or the value only."""
+    def place(self) -> tuple[str, int]:
+        """What attempts have in common that differ in the visit or the value only."""
         alteration = self.alteration
         if isinstance(alteration, Patch):
-            return "patch", alteration.address, self.repair.was, self.repair.with_
-        return alteration.spot.kind, alteration.spot.register, alteration.data
+            return "code", alteration.address
+        return alteration.spot.kind + alteration.spot.register, alteration.spot.stops[-1].address
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ class RepairSearch:
         row = types[sighting.type] if sighting.type is not None else None
         seen = tuple(self._seen.get((effect.address, effect.register), ()))
         was = show(sighting.was, classify(sighting.was, row, effect.is_float), row)
-        for guess in guess_values(sighting, row, effect.is_float, seen):
+        for guess in guess_values(sighting, row, effect.is_float, seen, self._judge.expected_numbers):
             intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
             repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)
@@ -322,7 +324,7 @@ class RepairSearch:
         change as the failing one. Those as different as can be come first, and a repair that does more harm than
         another one of its line is left alone."""
         chosen = self._choose_weighed()
-        alterations = {number: self._settle(self._findings.found[number].attempt.alteration) for number in chosen}
+        alterations = {number: self._settle(self._findings.found[number].attempt) for number in chosen}
         harmed = dict.fromkeys(chosen, 0)
         for side in self._diverse_passing():
             lines = self._covered[side]
@@ -336,17 +338,16 @@ class RepairSearch:
             self._findings.found[number] = replace(self._findings.found[number], harmed=count)
 
     def _choose_weighed(self) -> dict[int, Line]:
-        """For each line some of its repairs, by number, as different as can be."""
-        by_line: dict[Line, dict[tuple[object, ...], int]] = {}
+        """For each line some of its repairs, by number: of each place one, then one more."""
+        by_line: dict[Line, dict[tuple[str, int], list[int]]] = {}
         for number, found in enumerate(self._findings.found):
             if found.is_full:
-                by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.sort, number)
+                by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.place, []).append(number)
         chosen = {}
-        for line, sorts in by_line.items():
-            numbers = list(sorts.values())
-            step = max(1.0, (len(numbers) - 1) / (MOST_WEIGHED - 1))
-            for place in range(min(len(numbers), MOST_WEIGHED)):
-                chosen[numbers[round(place * step)]] = line
+        for line, places in by_line.items():
+            rows = ([numbers[n - 1] for n in spread(len(numbers), MOST_WEIGHED)] for numbers in places.values())
+            turns = (number for turn in zip_longest(*rows) for number in turn if number is not None)
+            chosen.update(dict.fromkeys(islice(turns, MOST_WEIGHED), line))
         return chosen
 
     def _diverse_passing(self) -> list[Side]:
@@ -364,15 +365,16 @@ class RepairSearch:
         self._findings.experiments += len(alterations)
         return self._lab.interventions(side, alterations, self._limits)
 
-    def _settle(self, alteration: Intervention | Patch) -> Intervention | Patch:
+    def _settle(self, attempt: Attempt) -> Intervention | Patch:
         """For other runs: at the first visit, since there may be no other one. A branch that goes the other way in the
-        failing run may go that way in them anyhow."""
+        failing run may go that way in them anyhow; what was one too many there is one too many in them."""
+        alteration = attempt.alteration
         if isinstance(alteration, Patch):
             return alteration
         first, *rest = alteration.spot.stops
         elsewhere = replace(alteration, spot=replace(alteration.spot, stops=(replace(first, visit=1), *rest)))
         if alteration.spot.kind != "branch":
-            return elsewhere
+            return replace(elsewhere, shift=find_shift(attempt.was, alteration.data))
         (observed,) = self._lab.interventions("failing", [replace(alteration, data=AHEAD)], self._limits)
         return replace(elsewhere, data=AHEAD if self._judge(observed) == "repaired" else ASIDE)
 
@@ -400,6 +402,12 @@ class RepairSearch:
             return False
         spot = replace(later.alteration.spot, stops=stops)
         return self._lab.follow("failing", earlier.alteration, spot) == later.alteration.data
+
+
+def find_shift(was: bytes, then: bytes) -> int:
+    """By how much a number is another one, where it is little; 0 where the value itself counts, as of truth values."""
+    one, other = (int.from_bytes(data, "little", signed=True) for data in (was, then))
+    return other - one if abs(other - one) <= MOST_SHIFTED and not {one, other} <= {0, 1} else 0
 
 
 def near_and_far(items: Sequence[T], most: int) -> list[T]:

@@ -26,10 +26,14 @@ NEVER = 1 << 62
 
 @dataclass(slots=True)
 class _Evidence:
-    """What speaks against a line. `votes` counts the failing tests it repairs, `full` are the own test's repairs."""
+    """What speaks against a line. `votes` counts the failing tests it repairs, `mended` those that a change of its code
+    repairs without harm to any passing test; `harmed` adds up, for each of them, the passing tests that the most
+    harmless repair harms. `full` are the own test's repairs."""
 
     function: str
     votes: int = 0
+    mended: int = 0
+    harmed: float = 0.0
     full: list[Found] = field(default_factory=list)
     near: list[Found] = field(default_factory=list)
     is_touched: bool = False
@@ -38,16 +42,6 @@ class _Evidence:
     @property
     def best(self) -> Found | None:
         return min(self.full, key=weigh, default=None)
-
-    @property
-    def is_mended(self) -> bool:
-        """Whether a change of its code repairs, and harms none of the passing runs."""
-        return any(found.harmed == 0 and isinstance(found.attempt.alteration, Patch) for found in self.full)
-
-    @property
-    def harmed(self) -> float:
-        """By the most harmless of its repairs."""
-        return min((found.harmed for found in self.full if found.harmed is not None), default=math.inf)
 
     @property
     def origin(self) -> Line | None:
@@ -76,15 +70,17 @@ class Ranking:
 
     def _collect(self, transitions: Sequence[Suspect]) -> None:
         for number, findings in enumerate(self._findings):
-            voted = set()
+            full: dict[Line, list[Found]] = defaultdict(list)
             for found in findings.found:
                 evidence = self._evidence(found.attempt.line, found.attempt.repair.function)
                 if found.is_full:
-                    voted.add(found.attempt.line)
+                    full[found.attempt.line].append(found)
                 if number == 0:
                     (evidence.full if found.is_full else evidence.near).append(found)
-            for line in voted:
+            for line, repairs in full.items():
                 self._lines[line].votes += 1
+                self._lines[line].mended += any(map(mends, repairs))
+                self._lines[line].harmed += min((r.harmed for r in repairs if r.harmed is not None), default=math.inf)
         for line, function in self._findings[0].executed.items():
             is_touched = line in self._findings[0].touched
             if is_touched or self._spectrum.tells(line):
@@ -114,7 +110,7 @@ class Ranking:
         evidence = self._lines[line]
         return (
             -evidence.votes,
-            not evidence.is_mended,
+            -evidence.mended,
             evidence.harmed,
             not evidence.full and not evidence.near,
             evidence.function not in self._repaired_functions,
@@ -163,6 +159,11 @@ class Ranking:
         if evidence.is_touched and evidence.transition is None:
             return "a change here alters what is wrong in the output, and nothing else"
         return evidence.transition.why if evidence.transition is not None else self._spectrum.tell(line)
+
+
+def mends(found: Found) -> bool:
+    """A change of the code that harms no passing test."""
+    return found.harmed == 0 and isinstance(found.attempt.alteration, Patch)
 
 
 def weigh(found: Found) -> tuple[object, ...]:

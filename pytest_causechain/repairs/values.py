@@ -23,12 +23,17 @@ class Candidate(NamedTuple):
 
 
 def guess_values(
-    sighting: Sighting, row: dict[str, Any] | None, is_float: bool, seen: Sequence[bytes]
+    sighting: Sighting,
+    row: dict[str, Any] | None,
+    is_float: bool,
+    seen: Sequence[bytes],
+    expected: Sequence[str] = (),
 ) -> list[Candidate]:
-    """Different from the value there: neighbours, values seen in passing runs, other variables, other enumerators."""
+    """Different from the value there: numbers that the test expects, neighbours, values seen in passing runs, other
+    variables, other enumerators."""
     was = sighting.was
     kind = classify(was, row, is_float)
-    guesses = list(near(was, kind, row))
+    guesses = [*expect(expected, len(was), kind), *near(was, kind, row)]
     if kind == "pointer":
         # Addresses of another run mean nothing here.
         seen = [data for data in seen if not any(data)]
@@ -50,6 +55,14 @@ def classify(was: bytes, row: dict[str, Any] | None, is_float: bool) -> str:
         return str(row["kind"])
     is_address = len(was) == POINTER_SIZE and LEAST_ADDRESS <= int.from_bytes(was, "little") < 1 << 47
     return "pointer" if is_address else "int"
+
+
+def expect(numbers: Sequence[str], size: int, kind: str) -> Iterator[Candidate]:
+    for number in numbers:
+        if kind == "float":
+            yield from _float(FLOATS[size], float(number))
+        elif kind == "int" and number.lstrip("-").isdecimal() and -(1 << 8 * size - 1) <= int(number) < 1 << 8 * size:
+            yield Candidate(_wrap(int(number), size), number)
 
 
 def near(was: bytes, kind: str, row: dict[str, Any] | None) -> Iterator[Candidate]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 
 import pytest
@@ -68,9 +67,9 @@ import pytest
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     from pytest_causechain.lab.remote_lab import RemoteLab
-    def visit(self, *arguments, **more):
+    def experiments(self, *arguments, **more):
         raise RuntimeError("broken on purpose")
-    RemoteLab.visit = visit
+    RemoteLab.experiments = experiments
 """
 
 
@@ -84,17 +83,12 @@ def test_an_error_of_our_own(suite):
     assert_nothing_left(suite)
 
 
-def can_mount() -> bool:
-    return subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL).returncode == 0
-
-
 # In namespaces of its own a session gets a poor system.
 POOR = {
     "full disk": "mount -t tmpfs -o size=64k none {temporary} && head -c 60000 /dev/zero > {temporary}/filling",
     "no room at all": "mount -t tmpfs -o size=4k,nr_inodes=2 none {temporary} && touch {temporary}/filling",
     "directory read-only": "mount --bind {directory} {directory} && mount -o remount,bind,ro {directory}",
     "no shared memory": "mount -t tmpfs -o ro none /dev/shm",
-    "no namespaces": "echo 0 > /proc/sys/user/max_user_namespaces; echo 0 > /proc/sys/user/max_mnt_namespaces",
 }
 
 

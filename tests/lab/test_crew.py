@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -58,7 +59,13 @@ def command(build) -> Command:
 def group() -> Iterator[execnet.Group]:
     group = execnet.Group(execmodel="main_thread_only")
     yield group
+    gateways = list(group)
     group.terminate(5)
+    for gateway in gateways:
+        gateway.join(5)
+    # The rest of a gateway's descriptors goes with it, and other tests count theirs.
+    gateways.clear()
+    gc.collect()
 
 
 @pytest.fixture

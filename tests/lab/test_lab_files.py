@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 from places import PLENTY_SECONDS, find_function, find_global
 
+from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.process import isolation
+from pytest_causechain.process.copied_stage import MOST_FILES
 
 WRITER = r"""
 #include <stdio.h>
@@ -61,8 +66,10 @@ int main(int argc, char **argv)
     rename("moved", "new/moved");
     if (argc > 1)
         put(argv[1], "w", "named");
-    put("/tmp/causechain-test-scratch", "w", "not of interest");
-    put("/etc/causechain-test", "w", "impossible");
+    if (argc < 3) {
+        put("/tmp/causechain-test-scratch", "w", "not of interest");
+        put("/etc/causechain-test", "w", "impossible");
+    }
     unlink("new/inner");
     printf("%s", getcwd(line, sizeof line));
     return 0;
@@ -179,3 +186,40 @@ def test_directories_of_arguments_are_the_tests_too(open_at, place, tmp_path):
     seen = open_at(named).experiment("passing")
     assert dict(seen.files)[named] == b"named 1\n"
     assert not os.path.lexists(named)
+
+
+class TestWithoutViews:
+    """Where the kernel allows no namespaces."""
+
+    @pytest.fixture(autouse=True)
+    def _refused(self, monkeypatch):
+        monkeypatch.setattr(isolation, "try_stage", lambda areas, directory: "not allowed")
+
+    def test_runs_work_in_copies(self, build, place, tmp_path):
+        program = build(WRITER)
+        command = Command(program, (program.path, "named", "quietly"), str(place))
+        stage, told = isolation.isolate(USUAL, [command], str(tmp_path))
+        assert (told.files, told.elsewhere) == ("copy", "writable")
+        before = checksum(place)
+        with PtraceLab(command, command, time.monotonic() + PLENTY_SECONDS, stage=stage) as lab:
+            files = expected(place) | {str(place / "named"): b"named 1\n"}
+            assert dict(lab.experiment("passing").files) == files
+            writes = [Transfer(writes=((find_number(lab), n.to_bytes(4, "little")),)) for n in (7, 8)]
+            altered = [dict(run.files) for run in lab.experiments("failing", amid(lab), writes)]
+            assert [files[str(place / "named")] for files in altered] == [b"named 7\n", b"named 8\n"]
+        assert checksum(place) == before
+
+    def test_a_large_directory_is_not_copied(self, build, place, tmp_path):
+        for number in range(MOST_FILES):
+            (place / f"file{number}").touch()
+        command = Command(build(WRITER), ("program",), str(place))
+        assert isolation.isolate(USUAL, [command], str(tmp_path)) == (None, NO_ISOLATION)
+
+    def test_the_user_requires_more(self, build, place, tmp_path):
+        command = Command(build(WRITER), ("program",), str(place))
+        with pytest.raises(Refusal, match=r"cannot be isolated here \(not allowed\): .*cause_chain_isolation"):
+            isolation.isolate(Precautions("require"), [command], str(tmp_path))
+
+    def test_the_user_wants_none(self, build, place, tmp_path):
+        command = Command(build(WRITER), ("program",), str(place))
+        assert isolation.isolate(Precautions("off"), [command], str(tmp_path)) == (None, NO_ISOLATION)

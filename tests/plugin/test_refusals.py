@@ -27,17 +27,13 @@ TWICE = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int tick(void)
 {
-    int ticks = 0;
-    FILE *file = fopen("ticks", "r+");
-    if (file == NULL || fscanf(file, "%d", &ticks) != 1)
-        exit(3);
-    rewind(file);
-    fprintf(file, "%d\n", ticks + 1);
-    fclose(file);
-    return ticks;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_nsec / 1000 + 1;
 }
 
 int main(int argc, char **argv)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
-from pytest_causechain.repairs.judging import Judge
+from pytest_causechain.repairs.judging import Judge, find_expected_numbers, is_nearer
 
 FAILING = Observation("exit", 0, b"1 9 9")
 
@@ -80,3 +82,19 @@ def test_test_must_fail_on_its_own_failing_run():
 
 def test_run_that_we_ended_has_not_passed():
     assert Judge(FAILING, Test())(Observation("timeout", 9, b"1 2 3")) == "no"
+
+
+def line_of(text: str) -> Comparison:
+    return Comparison("==", Value("lines", "", ("same", text)), Value("lines", "", ("same", "sum 12 mean 4.0")))
+
+
+def test_more_words_of_the_first_wrong_line_are_nearer():
+    failure = Verdict("failed", "AssertionError", "", "test_x.py:7", line_of("sum 13 mean 4.5"))
+    assert is_nearer(replace(failure, comparison=line_of("sum 12 mean 4.5")), failure)
+    assert not is_nearer(replace(failure, comparison=line_of("sum 14 mean 4.0")), failure)
+
+
+def test_numbers_that_only_one_side_of_the_first_wrong_line_has():
+    assert find_expected_numbers(line_of("sum 13 mean 4.0")) == ("12", "13")
+    assert find_expected_numbers(line_of("sum 12 mean -4e-3")) == ("4.0", "-4e-3")
+    assert find_expected_numbers(None) == ()

@@ -86,3 +86,15 @@ def test_huge_number_wraps_round():
 )
 def test_shown_as_in_c(data, kind, row, text):
     assert show(data, kind, row) == text
+
+
+def expected(was: bytes, row, *numbers: str) -> list[str]:
+    return [candidate.text for candidate in guess_values(Sighting(was, "x", 0), row, False, (), numbers)]
+
+
+def test_numbers_that_the_test_expects_come_first():
+    assert expected(number(3), INT, "500", "3", "-7", "2.5")[:2] == ["500", "-7"]
+    assert expected(struct.pack("<d", 1.0), DOUBLE, "2.5", "500")[:2] == ["2.5", "500"]
+    # It would not fit, or mean nothing.
+    assert "300" not in expected(number(3, 1), {**INT, "size": 1}, "300")
+    assert "500" not in expected(number(0, 8), POINTER, "500")
