@@ -54,6 +54,8 @@ int main(int argc, char **argv)
             printf("grown by %d\n", grow(number) > number);
         else if (strcmp(what, "fill") == 0)
             free(memset(malloc(8), 0, number));
+        else if (strcmp(what, "into") == 0)
+            fclose(stdout), stdout = fopen(with, "w");
     }
     return status;
 }
@@ -287,6 +289,13 @@ def test_input_file(n, tmp_path):
     (tmp_path / "in").write_text(f"total {n}\\n")
     assert act("copy", str(tmp_path / "in")).stdout == "total 7\\n"
 
+@both
+@pytest.mark.parametrize("place", ["named", "here"])
+def test_output_file(place, n, tmp_path):
+    name = str(tmp_path / "log") if place == "named" else "log"
+    act("into", name, "out", f"total {n}", cwd=tmp_path)
+    assert (tmp_path / "log").read_text() == "total 7\\n"
+
 
 # Ways of judging
 
@@ -479,6 +488,8 @@ SENTENCES = {
     "test_stdin[bytes-bad]": VALUE,
     "test_devnull[bad]": EXIT,
     "test_input_file[bad]": TEXT,
+    "test_output_file[named-bad]": TEXT,
+    "test_output_file[here-bad]": TEXT,
     "test_signal[bad]": "it is killed by SIGSEGV in main()",
     "test_check[bad]": EXIT,
     "test_timeout[bad]": HANG,

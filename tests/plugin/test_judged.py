@@ -18,11 +18,10 @@ INI = SUITE_INI.replace("-p no:hypothesispytest", "")
 # Neither repairs nor causes are looked for, so that there is nothing to be gained from other neighbours.
 ORACLE_ONLY = """
 from pytest_causechain import case, diagnosis
-from pytest_causechain.repairs.search import Findings
 
 case.NEIGHBOURS_TRIED = 1
 case.Case._rank_neighbours = lambda self, deadline: None
-case.Case.find_repairs = lambda self, deadline: Findings()
+case.find_repairs = lambda *arguments: None
 diagnosis._Diagnosis.approach = lambda self, lab, oracle: None
 diagnosis._Diagnosis.find_causes = lambda self, lab, oracle: None
 """
@@ -73,7 +72,7 @@ class TestJudged:
     @pytest.mark.parametrize("test", SENTENCES)
     def test_sentence(self, judged, test):
         chain = read_chain(judged.directory, f"test_act.py::{test}")
-        assert chain["reason"] is None
+        assert "flaky" not in (chain["reason"] or "")
         assert chain["oracle"]["fails_when"] == SENTENCES[test].format(find_line(test, "here"))
 
     @pytest.mark.parametrize("test", REFUSALS)
