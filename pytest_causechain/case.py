@@ -14,14 +14,14 @@ from pathlib import Path
 from pytest_causechain import diagnosis
 from pytest_causechain.diagnosis import Interrupted, Pair
 from pytest_causechain.model.chain import Alternative, Chain, Rival
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import rank_by_traces
-from pytest_causechain.oracle.answers import take_users_word
+from pytest_causechain.oracle.answers import is_same_failure, take_users_word
 from pytest_causechain.oracle.exact import ExactOracle
 from pytest_causechain.oracle.symptom import learn_symptom
 from pytest_causechain.oracle.unreplayable import Unreplayable
@@ -42,13 +42,14 @@ VOTERS = 2
 # In chain.json; many repairs of one line are much the same.
 REPAIRS_TOLD = 50
 
-OpenReplay = Callable[[Sequence[str], Program, float], Witness]
+OpenReplay = Callable[[Sequence[str]], Witness]
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Case(Closing):
-    """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none."""
+    """`neighbours` are the passing tests to compare with, the nearest first; `absence` says why there is none. `crash`
+    is where the test failed."""
 
     recording: Recording
     run: Run
@@ -57,6 +58,7 @@ class Case(Closing):
     settings: Settings
     open_replay: OpenReplay
     progress: Progress
+    crash: str | None = None
     also_failing: list[Case] = field(default_factory=list)
     # Already spent on its repairs, for the sake of another failing test.
     seconds: float = 0.0
@@ -69,8 +71,8 @@ class Case(Closing):
     _refused: dict[str, Rival] = field(default_factory=dict)
     _traced: int = 0
     _is_ranked: bool = False
-    # Sessions in which the tests are asked, by the program they start: kept, since each takes a second to begin.
-    _replays: dict[Program, Witness] = field(default_factory=dict)
+    # Where the tests are asked.
+    _witness: Witness | None = None
 
     @property
     def test(self) -> str:
@@ -94,15 +96,15 @@ class Case(Closing):
         return self._join(chains, time.monotonic() - begin)
 
     def close(self) -> None:
-        while self._replays:
-            self._replays.popitem()[1].close()
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
 
-    def _replay(self, program: Program) -> Witness:
+    def _replay(self) -> Witness:
         """How long it may take to answer, each question says."""
-        if program not in self._replays:
-            tests = [self.test, *(near.recording.test for near in self._peers)]
-            self._replays[program] = self.open_replay(tests, program, self.settings.timeout_seconds)
-        return self._replays[program]
+        if self._witness is None:
+            self._witness = self.open_replay([self.test, *(near.recording.test for near in self._peers)])
+        return self._witness
 
     def _collect(self, chains: list[Chain], deadline: float) -> None:
         with self._lock:
@@ -184,12 +186,11 @@ class Case(Closing):
             passing = [command for command in commands if Path(command.cwd).is_dir()]
             failing = [other.command for other in self.also_failing]
             try:
-                hearing = Hearing(self._replay(self.command.program), end)
-                hearing.check_failure(self.test)
-                ask = partial(hearing.ask, self.test)
+                hearing = Hearing(self._replay(), end, self.test, self.run, self.crash)
+                hearing.check_failure()
                 settings = self.settings
                 known = (self._findings, settings.libraries, settings.cache, settings.precautions, settings.share)
-                find_repairs(self.command, passing, failing, ask, end, self.progress, *known)
+                find_repairs(self.command, passing, failing, hearing.ask, end, self.progress, *known)
             except Refusal:
                 pass  # the chain against a neighbour will tell the same, or manage without
             self.seconds = time.monotonic() - begin
@@ -208,17 +209,16 @@ class Case(Closing):
         left = deadline - time.monotonic()
         why = f"the same run {describe_repair(attempt.repair)}"
         pair = Pair(self.command, self.command, self.test, self.test, 0.0, why, attempt.alteration, attempt.repair)
-        hearing = Hearing(self._replay(self.command.program), deadline)
+        hearing = Hearing(self._replay(), deadline, self.test, self.run, self.crash)
         settings = replace(self.settings, timeout_seconds=left)
-        learn = partial(learn_exact, partial(hearing.ask, self.test))
+        learn = partial(learn_exact, hearing.ask)
         return diagnosis.diagnose_pair(pair, learn, settings, self.progress)
 
     def _diagnose_neighbour(self, neighbour: Neighbour, deadline: float) -> Chain:
         left = deadline - time.monotonic()
         test = neighbour.recording.test
         pair = Pair(neighbour.run.command, self.command, test, self.test, neighbour.distance, neighbour.why)
-        replay = self._replay(neighbour.run.command.program)
-        hearing = NeighbourHearing(replay, deadline, test, self.test)
+        hearing = NeighbourHearing(self._replay(), deadline, self.test, self.run, self.crash, test, neighbour.run)
         settings = replace(self.settings, timeout_seconds=left)
         return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress)
 
@@ -285,19 +285,39 @@ def learn_exact(ask: Callable[[Observation], Verdict], twin: Observation, failin
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """Asks tests about runs, within the budget."""
+    """Asks the failing test about its run, within the budget. `crash` is where it failed in the user's session."""
 
     replay: Witness
     deadline: float
+    test: str
+    run: Run
+    crash: str | None
 
-    def ask(self, test: str, observation: Observation) -> Verdict:
-        return self._in_time(partial(self.replay.verdict, test, observation))
+    def ask(self, observation: Observation) -> Verdict:
+        return self._in_time(partial(self.replay.verdict, self.test, self.run, observation))
 
-    def check_failure(self, test: str) -> None:
-        if self._in_time(partial(self.replay.base, test)).outcome != "failed":
+    def check_failure(self) -> None:
+        """A Refusal when the test, run alone, does not fail as it did."""
+        verdict = self._in_time(partial(self.replay.base, self.test))
+        if verdict.outcome != "failed":
             raise Refusal(
-                f"{test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
+                f"{self.test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
                 "independent of time, chance and order first."
+            )
+        if None not in (self.crash, verdict.crash) and verdict.crash != self.crash:
+            places = (f"{Path(place).name}" for place in (self.crash, verdict.crash) if place)
+            raise Refusal(
+                "{} failed at {}, but at {} when it is run again: make it independent of other tests, time and chance "
+                "first.".format(self.test, *places)
+            )
+
+    def check_replay(self, failing: Observation) -> None:
+        """A Refusal when the test fails otherwise on what its run shows here than it did with the real program."""
+        real, replayed = self.replay.base(self.test), self.ask(failing)
+        if real.trail and replayed.outcome == "failed" and not is_same_failure(replayed, real):
+            raise Refusal(
+                f"{self.test} fails at {real.where}, but at {replayed.where} on the output of its program under "
+                "experiments: make the program independent of time, terminals and who starts it."
             )
 
     def _in_time(self, answer: Callable[[], Verdict]) -> Verdict:
@@ -320,17 +340,22 @@ class NeighbourHearing(Hearing):
     """Asks both tests whether their outcomes stand, and the failing one about each experiment."""
 
     neighbour: str
-    test: str
+    neighbour_run: Run
 
     def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
         self._check_neighbour(passing)
         with contextlib.suppress(Unreplayable):  # a crash or a hang can be told without the test
-            self.check_failure(self.test)
-        return learn_symptom(passing, failing, partial(self.ask, self.test))
+            self.check_failure()
+            self.check_replay(failing)
+        return learn_symptom(passing, failing, self.ask)
+
+    def ask(self, observation: Observation) -> Verdict:
+        origin = self.neighbour_run.command
+        return self._in_time(partial(self.replay.verdict, self.test, self.run, observation, origin))
 
     def _check_neighbour(self, passing: Observation) -> None:
         try:
-            verdict = self.ask(self.neighbour, passing)
+            verdict = self._in_time(partial(self.replay.verdict, self.neighbour, self.neighbour_run, passing))
         except Unreplayable:
             return  # it has just passed, and the oracle will judge its run too
         if verdict.outcome != "passed":

@@ -63,6 +63,13 @@ class Recording:
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        with self._recorder.set_up(fixturedef, fixturedef.argname):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         self._failed |= report.failed
@@ -71,7 +78,7 @@ class Recording:
             from pytest_causechain.model.recording import ATTRIBUTE, pack
 
             outcome = "failed" if self._failed else "skipped" if self._skipped else "passed"
-            recording = self._recorder.finish(outcome)  # type: ignore[arg-type]
+            recording = self._recorder.finish(outcome, find_fixtures(item))  # type: ignore[arg-type]
             if recording.runs or recording.refusals:
                 setattr(report, ATTRIBUTE, pack(recording, read_marker(item)))
                 if outcome == "failed":
@@ -79,6 +86,12 @@ class Recording:
 
                     promise_attachment(item.config, item.nodeid)
         return report
+
+
+def find_fixtures(item: pytest.Item) -> list[object]:
+    """Those that the test used; pytest tells of them in private only."""
+    request = getattr(item, "_request", None)
+    return list(getattr(request, "_fixture_defs", {}).values())
 
 
 def read_marker(item: pytest.Item) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Recall(Replay):
             self.timeout_seconds = max(deadline - time.monotonic(), 0.0)
             try:
                 if self._process is None:
-                    self._process = self._start_process()
+                    self._process = self._start_process(test)
                 recording = self._process.exchange(test, self.timeout_seconds)
             except Unreplayable:  # the session is lost, or the time is over
                 break
@@ -51,7 +51,6 @@ class RecallSession(session.ReplaySession):
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        super().pytest_configure(config)
         # Of our own plugin, which this module cannot import: that imports the diagnosis, which imports this.
         plugin: Any = config.pluginmanager.get_plugin("causechain")
         config.pluginmanager.register(plugin.Recording(Recorder()))

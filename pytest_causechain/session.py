@@ -6,7 +6,7 @@ Only then are all passing tests known, and no time limit of a test runs any more
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from pytest_causechain.case import Case
     from pytest_causechain.lab.crew import Crew
     from pytest_causechain.model.chain import Chain
-    from pytest_causechain.model.command import Program
     from pytest_causechain.neighbours.ranking import Neighbour
-    from pytest_causechain.oracle.replay import Replay
+    from pytest_causechain.oracle.replay import Replay, Replays
     from pytest_causechain.recall import Recall
 
 R = TypeVar("R", bound="Replay")
@@ -41,6 +40,8 @@ RECALL_SHARE = 0.2
 # Tests diagnosed side by side. A third of a diagnosis is work of this process: more would wait for each other. Further
 # workers make the experiments of these.
 ABREAST = 3
+# Of the time for a failing test, for finding out which of its runs is guilty.
+GUILT_SHARE = 0.25
 # Failing tests beyond those diagnosed that are asked for what they know; with thousands of them one must stop.
 MOST_VOTING = 20
 
@@ -121,8 +122,13 @@ class SessionDiagnosis:
             chosen = native[: self._settings.most_tests]
             self._recall_passing(chosen)
             if chosen:
-                with self._workforce.open_crew(self._check_wanted) as self._crew:
-                    self._open_cases(native[: len(chosen) + MOST_VOTING], self._crew)
+                from pytest_causechain.oracle.replay import Replays
+
+                with (
+                    self._workforce.open_crew(self._check_wanted) as self._crew,
+                    Replays(self._open_replay) as replays,
+                ):
+                    self._open_cases(native[: len(chosen) + MOST_VOTING], self._crew, replays)
                     self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._crew)
                     for failure in (f for f in chosen if not is_parallel(f)):
                         self._diagnose_side_by_side([failure], self._crew)
@@ -155,6 +161,7 @@ class SessionDiagnosis:
         if not recalled:
             return
         from pytest_causechain.neighbours.ranking import choose_recalled
+        from pytest_causechain.oracle.replay import files_of
         from pytest_causechain.recall import Recall
 
         known, tests = list(self._recordings.values()), dict[str, None]()
@@ -164,7 +171,7 @@ class SessionDiagnosis:
                 chosen = choose_recalled(failure.recording, failure.recording.runs[-1], known, recalled, named)
                 tests.update(dict.fromkeys(chosen))
         if tests:
-            self._recall = self._open_session(Recall, list(tests), recalled[0].runs[0].command.program)
+            self._recall = self._open_session(Recall, files_of(tests))
             for recording in self._recall.rerun(tests, RECALL_SHARE * self._settings.timeout_seconds):
                 self._recordings[recording.test] = recording
 
@@ -177,11 +184,11 @@ class SessionDiagnosis:
 
     # Cases
 
-    def _open_cases(self, failures: Sequence[Failure], crew: Crew) -> None:
+    def _open_cases(self, failures: Sequence[Failure], crew: Crew, replays: Replays) -> None:
         """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
         for failure in failures:
             try:
-                self._cases[failure.report.nodeid] = self._open_case(failure, crew)
+                self._cases[failure.report.nodeid] = self._open_case(failure, crew, replays)
             except Refusal as refusal:
                 self._cases[failure.report.nodeid] = refusal
         cases = {test: case for test, case in self._cases.items() if not isinstance(case, Refusal)}
@@ -196,16 +203,18 @@ class SessionDiagnosis:
         is_same = any(run.command.program.build_id == build for run in runs_of(self._failures[other]))
         return is_same and (is_parallel(self._failures[other]) or not is_parallel(self._failures[test]))
 
-    def _open_case(self, failure: Failure, crew: Crew) -> Case:
+    def _open_case(self, failure: Failure, crew: Crew, replays: Replays) -> Case:
         from pytest_causechain.case import Case
         from pytest_causechain.lab.crew import Share
+        from pytest_causechain.oracle.values import locate_crash
 
-        recording, run = self._choose_run(failure)
+        recording, run = self._choose_run(failure, replays)
         neighbours, absence = self._choose_neighbours(failure, recording, run)
         share = Share(crew, is_parallel(failure))
         settings = replace(self._settings, cache=self._cache_directory(), share=share)
         tell = partial(self._tell, failure.report.nodeid)
-        return Case(recording, run, neighbours, absence, settings, self._replay, tell)
+        crash = locate_crash(failure.report)
+        return Case(recording, run, neighbours, absence, settings, replays.borrow, tell, crash)
 
     def _diagnose_side_by_side(self, failures: Sequence[Failure], crew: Crew) -> None:
         """Published in the order of the tests."""
@@ -250,21 +259,32 @@ class SessionDiagnosis:
         finally:
             self._progress.end(test)
 
-    def _choose_run(self, failure: Failure) -> tuple[Recording, Run]:
+    def _choose_run(self, failure: Failure, replays: Replays) -> tuple[Recording, Run]:
+        """The guilty one."""
         from pytest_causechain.neighbours.ranking import guilty_run
         from pytest_causechain.recording.programs import require_same_build
 
         assert failure.recording is not None
         recording = failure.recording
+        if is_unexpected_pass(failure.report):
+            raise Refusal(f"{recording.test} passes although it is marked xfail(strict=True): remove the mark.")
         wanted = (failure.marker or {}).get("program")
         if wanted:
             runs = tuple(run for run in recording.runs if is_program(run, wanted))
             if recording.runs and not runs:
                 raise Refusal(f"{recording.test} does not start {wanted}: mend program= of its marker cause_chain.")
             recording = replace(recording, runs=runs)
-        run = guilty_run(recording)
+        run = guilty_run(recording) if len(recording.runs) < 2 else self._find_guilty(recording, replays)
         require_same_build(run.command.program)
         return recording, run
+
+    def _find_guilty(self, recording: Recording, replays: Replays) -> Run:
+        from pytest_causechain.oracle.guilt import ask_for_guilty
+
+        self._tell(recording.test, f"looking for the guilty one of {len(recording.runs)} runs")
+        seconds = GUILT_SHARE * self._settings.timeout_seconds
+        with replays.borrow([recording.test]) as borrowed:
+            return ask_for_guilty(borrowed.replay, recording, seconds)
 
     def _choose_neighbours(
         self, failure: Failure, recording: Recording, run: Run
@@ -282,20 +302,17 @@ class SessionDiagnosis:
         ask = self._config.hook.pytest_causechain_select_neighbour
         return take_selected(partial(ask, config=self._config, test=recording.test, run=run), ranked), None
 
-    def _replay(self, tests: Sequence[str], program: Program, timeout_seconds: float) -> Replay:
+    def _open_replay(self, files: Collection[str]) -> Replay:
         from pytest_causechain.oracle.replay import Replay
 
-        replay = self._open_session(Replay, tests, program)
-        replay.timeout_seconds = timeout_seconds
-        return replay
+        return self._open_session(Replay, files)
 
-    def _open_session(self, kind: type[R], tests: Sequence[str], program: Program) -> R:
+    def _open_session(self, kind: type[R], files: Collection[str]) -> R:
         return kind(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
             arguments=own_arguments(self._config),
-            tests=tests,
-            program=program,
+            files=files,
             timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
             check=self._check_wanted,
@@ -312,6 +329,10 @@ class SessionDiagnosis:
 
     def _count_workers(self) -> tuple[int, int]:
         return (self._crew.busy, len(self._crew.workers)) if self._crew is not None else (0, 0)
+
+
+def is_unexpected_pass(report: pytest.TestReport) -> bool:
+    return isinstance(report.longrepr, str) and report.longrepr.startswith("[XPASS(strict)]")
 
 
 def skipped(failure: Failure) -> bool:

@@ -140,7 +140,7 @@ def open_case(
         neighbours,
         absence,
         settings=settings,
-        open_replay=lambda _tests, _program, _seconds: Expectations(expected),
+        open_replay=lambda _tests: Expectations(expected),
         progress=lambda _text: None,
     )
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.evaluation.manifest import Example
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.recording import Run
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.values import describe_comparison
 
@@ -53,14 +55,14 @@ class Expectations:
 
     def base(self, test: str) -> Verdict:
         """Which tests fail has been found out by running them."""
-        return Verdict("failed", "AssertionError", where=f"{test}:1")
+        return Verdict("failed")
 
-    def verdict(self, test: str, observation: Observation) -> Verdict:
+    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
         expected = self._expected[test]
         status = None if observation.ending == "timeout" else observation.returncode
         compared = ((status, expected.returncode), (observation.stdout, expected.stdout))
         for line, (shown, wanted) in enumerate(compared, start=1):
             if shown != wanted:
                 comparison = describe_comparison("==", shown, wanted)
-                return Verdict("failed", "AssertionError", where=f"{test}:{line}", comparison=comparison)
+                return Verdict("failed", "AssertionError", trail=(f"{test}:{line}",), comparison=comparison)
         return Verdict("passed")

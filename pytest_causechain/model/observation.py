@@ -13,6 +13,9 @@ class Outcome(enum.Enum):
     UNRESOLVED = "unresolved"
 
 
+Shown = tuple[str, int, bytes, bytes, tuple[tuple[str, bytes | None], ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One line of a backtrace; file is None for code without debug information."""
@@ -38,6 +41,11 @@ class Observation:
     stderr: bytes = b""
     backtrace: tuple[Frame, ...] = ()
     files: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def shown(self) -> Shown:
+        """All that a test can see of it."""
+        return self.ending, self.code, self.stdout, self.stderr, self.files
 
     @property
     def returncode(self) -> int:

@@ -14,10 +14,16 @@ ATTRIBUTE = "cause_chain_record"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One start of a program by a test; `returncode` is None where the test never asked for it."""
+    """One start of a program by a test; `returncode` is None where the test never asked for it.
+
+    `fixture` names the fixture of a wider scope than the test in whose setup it was started. `ordinal` counts, from 0,
+    the starts of programs that can be diagnosed: those of that fixture, else those of the test itself.
+    """
 
     command: Command
     returncode: int | None = None
+    fixture: str | None = None
+    ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pytest_causechain.model.chain import Rule
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.recording import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +33,27 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`outcome` is "diverged" when the replayed test started other programs than before. `where` is the
-    file:line in the test's file at which `exception` (the type's name) was raised. `fails_when` is what the
+    """`outcome` is "diverged" when the replayed test started other programs than before. `trail` tells by file:line how
+    the user's own code led to where `exception` (the type's name) was raised, outermost first. `crash` is the place
+    that pytest reports, by its whole path. `starts` counts the programs that were started. `fails_when` is what the
     marker's function of that name said, where there is one, `judged` what the project's pytest_causechain_judge did."""
 
     outcome: Literal["passed", "failed", "skipped", "diverged"]
     exception: str | None = None
     message: str | None = None
-    where: str | None = None
+    # Of the whole text of the exception: values that it shows are told apart.
+    digest: str | None = None
+    trail: tuple[str, ...] = ()
     comparison: Comparison | None = None
+    crash: str | None = None
+    starts: int = 0
     fails_when: bool | None = None
     judged: Outcome | None = None
+
+    @property
+    def where(self) -> str | None:
+        """The innermost place in the user's own code."""
+        return self.trail[-1] if self.trail else None
 
 
 class Oracle(Protocol):
@@ -60,11 +72,12 @@ class Witness(Protocol):
     timeout_seconds: float
 
     def base(self, test: str) -> Verdict:
-        """What the test says with its real program."""
+        """What the test says with its real programs."""
         ...
 
-    def verdict(self, test: str, observation: Observation) -> Verdict:
-        """What the test says when its last start of the program shows `observation`."""
+    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
+        """What the test says when this run of it shows `observation`, which may also be one of the commands
+        `origins`."""
         ...
 
     def close(self) -> None: ...

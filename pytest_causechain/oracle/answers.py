@@ -1,15 +1,17 @@
-"""Oracles that ask the failing test about a run: fails_when, the assertion, facts of its comparison, the output."""
+"""Oracles that ask the failing test about a run: fails_when, the exit status, facts of its comparison, the assertion,
+the output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
-from pytest_causechain.oracle.facts import TEXT_KINDS, Symptom, shorten, tell_symptom
+from pytest_causechain.oracle.facts import TEXT_KINDS, Symptom, shorten, tell_kind, tell_symptom
 
 # What the failing test says of a run.
 Ask = Callable[[Observation], Verdict]
@@ -18,8 +20,16 @@ Side = Literal["left", "right"]
 
 
 def is_same_failure(one: Verdict, other: Verdict) -> bool:
-    """Whether both failed at the same place with the same exception."""
-    return one.outcome == other.outcome == "failed" and (one.exception, one.where) == (other.exception, other.where)
+    """Whether both failed at the same place, reached in the same way, with the same exception."""
+    return one.outcome == other.outcome == "failed" and (one.exception, one.trail) == (other.exception, other.trail)
+
+
+def is_changed(verdict: Verdict, failure: Verdict) -> bool:
+    """Whether the test says anything else than it said when it failed."""
+    return not is_same_failure(verdict, failure) or (verdict.digest, verdict.comparison) != (
+        failure.digest,
+        failure.comparison,
+    )
 
 
 def take_side(comparison: Comparison, side: Side) -> Value:
@@ -65,16 +75,53 @@ def take_users_word(ask: Ask, failing: Observation) -> Oracle | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AssertionOracle:
-    """FAIL: the test fails where it failed. PASS: it passes."""
+class ExitOracle:
+    """FAIL and PASS: the two exit statuses; a third one is another failure. So is a run of which the test, but for the
+    status, says something else than of the two."""
 
-    failure: Verdict
+    passing: Observation
+    failing: Observation
     ask: Ask
 
     @property
     def rule(self) -> Rule:
-        place = f" at {self.failure.where}" if self.failure.where else ""
-        return Rule("assertion", f"the test raises {self.failure.exception}{place}")
+        return Rule("exit", f"it exits with status {self.failing.code} ({self.passing.code} in the passing run)")
+
+    def judge(self, observation: Observation) -> Outcome:
+        if observation.ending != "exit" or observation.code not in (self.failing.code, self.passing.code):
+            return Outcome.UNRESOLVED
+        if all(is_other_failure(self._ask_but_for_status(observation), known) for known in self._known()):
+            return Outcome.UNRESOLVED
+        return Outcome.FAIL if observation.code == self.failing.code else Outcome.PASS
+
+    def _known(self) -> Iterator[Verdict]:
+        yield Verdict("passed")
+        yield self._ask_but_for_status(self.passing)
+        yield self._ask_but_for_status(self.failing)
+
+    def _ask_but_for_status(self, observation: Observation) -> Verdict:
+        return self.ask(replace(observation, code=self.passing.code))
+
+
+def is_other_failure(one: Verdict, other: Verdict) -> bool:
+    return one.outcome != other.outcome or (one.outcome == "failed" and not is_same_failure(one, other))
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionOracle:
+    """FAIL: the test fails where it failed. PASS: it passes. A run that ends with another status than both runs, or
+    writes where neither of them does, is another failure."""
+
+    passing: Observation
+    failing: Observation
+    failure: Verdict
+    # Where the observed value stands in the failed comparison, if there is one and that is known.
+    side: Side | None
+    ask: Ask
+
+    @property
+    def rule(self) -> Rule:
+        return Rule("assertion", tell_assertion(self.failure, self.side))
 
     def judge(self, observation: Observation) -> Outcome:
         if observation.ending != "exit":
@@ -82,7 +129,37 @@ class AssertionOracle:
         verdict = self.ask(observation)
         if verdict.outcome == "passed":
             return Outcome.PASS
-        return Outcome.FAIL if is_same_failure(verdict, self.failure) else Outcome.UNRESOLVED
+        same = is_same_failure(verdict, self.failure) and self._is_alike(observation)
+        return Outcome.FAIL if same else Outcome.UNRESOLVED
+
+    def _is_alike(self, observation: Observation) -> bool:
+        return any(
+            observation.code == known.code
+            and (bool(observation.stdout), bool(observation.stderr)) == (bool(known.stdout), bool(known.stderr))
+            for known in (self.passing, self.failing)
+        )
+
+
+def tell_assertion(failure: Verdict, side: Side | None) -> str:
+    """What does not hold, about the value that a run decides."""
+    comparison = failure.comparison
+    if comparison is None or side is None:
+        place = f" at {failure.where}" if failure.where else ""
+        return f"the test raises {failure.exception}{place}"
+    observed, other = take_side(comparison, side), take_side(comparison, "right" if side == "left" else "left")
+    subject = f"the {tell_kind(observed)} compared at {failure.where}"
+    known = shorten(other.text)
+    match comparison.operator, side:
+        case "in", "right":
+            return f"{subject} lacks {known}"
+        case "not in", "right":
+            return f"{subject} contains {known}"
+        case "not in", "left":
+            return f"{subject} is in {known}"
+        case operator, "left":
+            return f"{subject} is not {operator} {known}"
+        case operator, _:
+            return f"{known} is not {operator} {subject}"
 
 
 def shape(value: Value) -> tuple[str, bool]:
@@ -139,21 +216,20 @@ class OutputOracle:
 
     @property
     def rule(self) -> Rule:
-        if self.failing.stdout == self.passing.stdout and self.failing.stderr != self.passing.stderr:
-            stream, written = " on stderr", self.failing.stderr
+        passing, failing = self.passing, self.failing
+        if failing.files and failing.shown[:-1] == passing.shown[:-1]:
+            return Rule("output", f"it writes to {Path(failing.files[0][0]).name} exactly what the failing run wrote")
+        if failing.stdout == passing.stdout and failing.stderr != passing.stderr:
+            written, place = failing.stderr, " on stderr"
         else:
-            stream, written = "", self.failing.stdout
+            written, place = failing.stdout, ""
         text = shorten(repr(written.decode(errors="replace"))) if written else "nothing"
-        return Rule("output", f"it prints exactly {text}{stream} and ends with status {self.failing.returncode}")
+        return Rule("output", f"it prints exactly {text}{place} and ends with status {failing.returncode}")
 
     def judge(self, observation: Observation) -> Outcome:
-        if _shown(observation) == _shown(self.failing):
+        if observation.shown == self.failing.shown:
             return Outcome.FAIL
-        if _shown(observation) == _shown(self.passing):
+        if observation.shown == self.passing.shown:
             return Outcome.PASS
         passed = observation.ending == "exit" and self.ask(observation).outcome == "passed"
         return Outcome.PASS if passed else Outcome.UNRESOLVED
-
-
-def _shown(observation: Observation) -> tuple[str, int, bytes, bytes]:
-    return observation.ending, observation.code, observation.stdout, observation.stderr

@@ -72,12 +72,17 @@ def disarm_options(options: Namespace, basetemp: str) -> None:
     options.basetemp = basetemp
 
 
-def disarm_cache(config: pytest.Config) -> None:
-    """Lets the session read what pytest keeps between sessions, while what it writes is forgotten with it."""
-    cache = getattr(config, "cache", None)
-    if cache is None:
-        return
+def disarm_cache() -> None:
+    """Lets the session read what pytest keeps between sessions, while what it writes is forgotten with it.
+
+    On the class: plugins write to it as soon as there is one."""
     written: dict[str, Any] = {}
-    read = cache.get
-    cache.get = lambda key, default: written[key] if key in written else read(key, default)
-    cache.set = written.__setitem__
+    read = pytest.Cache.get
+
+    def get(cache: pytest.Cache, key: str, default: Any) -> Any:
+        return written[key] if key in written else read(cache, key, default)
+
+    def set_(cache: pytest.Cache, key: str, value: object) -> None:
+        written[key] = value
+
+    pytest.Cache.get, pytest.Cache.set = get, set_  # type: ignore[method-assign, assignment]

@@ -1,4 +1,4 @@
-"""Oracles that look at how a run ends: crash, hang, exit status. None of them needs the test to judge."""
+"""Oracles that look at how a run ends: crash and hang. None of them needs the test to judge."""
 
 from __future__ import annotations
 
@@ -71,20 +71,3 @@ class HangOracle:
                 return Outcome.PASS
             case _:
                 return Outcome.UNRESOLVED
-
-
-@dataclass(frozen=True, slots=True)
-class ExitOracle:
-    """FAIL and PASS: the two exit statuses; a third one is another failure."""
-
-    passing: int
-    failing: int
-
-    @property
-    def rule(self) -> Rule:
-        return Rule("exit", f"it exits with status {self.failing} ({self.passing} in the passing run)")
-
-    def judge(self, observation: Observation) -> Outcome:
-        if observation.ending != "exit":
-            return Outcome.UNRESOLVED
-        return {self.failing: Outcome.FAIL, self.passing: Outcome.PASS}.get(observation.code, Outcome.UNRESOLVED)

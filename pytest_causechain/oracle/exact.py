@@ -36,9 +36,4 @@ class ExactOracle:
         failing = self.failing
         if failing.ending == observation.ending == "timeout":
             return True  # how much it printed until then is chance
-        return (observation.ending, observation.code, observation.stdout, observation.stderr) == (
-            failing.ending,
-            failing.code,
-            failing.stdout,
-            failing.stderr,
-        )
+        return observation.shown == failing.shown

@@ -165,7 +165,7 @@ def _derive_positions(passing: Value, failing: Value, expected: Value) -> tuple[
 
 def tell_symptom(symptom: Symptom, value: Value, where: str) -> str:
     """The sentence behind "A run fails when": about the value compared at `where`, here the failing run's."""
-    subject = f"the {_NOUNS.get(value.kind, 'value')} compared at {where}"
+    subject = f"the {tell_kind(value)} compared at {where}"
     if symptom.passing is not None:
         return f"{subject} is {shorten(value.text)} ({shorten(symptom.passing)} in the passing run)"
     for count in range(MAX_FACTS_SHOWN, 0, -1):
@@ -173,6 +173,10 @@ def tell_symptom(symptom: Symptom, value: Value, where: str) -> str:
         if len(sentence) <= MAX_SENTENCE_CHARACTERS:
             break
     return sentence
+
+
+def tell_kind(value: Value) -> str:
+    return _NOUNS.get(value.kind, "value")
 
 
 def _tell_facts(symptom: Symptom, value: Value, count: int) -> str:

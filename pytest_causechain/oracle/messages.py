@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_causechain.model.command import Program
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.recording import Run
 from pytest_causechain.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the session is started for: the tests by node id, the program whose runs will be replaced in them."""
+    """What the session is started with."""
 
     arguments: tuple[str, ...]
-    tests: tuple[str, ...]
-    program: Program
     basetemp: str
     rootdir: str
     isolation: Wish = "auto"
@@ -29,16 +28,24 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What does the test say of this run? Without one: of the real program's."""
+    """What does the test say when this run of it shows this observation? Without one: of the real programs.
+
+    `origins` are the commands of which it may be an observation: they tell where it wrote its files."""
 
     test: str
-    observation: Observation | None
+    run: Run | None = None
+    observation: Observation | None = None
+    origins: tuple[Command, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A verdict, or the sentence that says why there is none; `unreplayable` when that is about the test itself."""
+    """A verdict, or the sentence that says why there is none; `unreplayable` when that is about the test itself.
+
+    `shown` is what the real programs showed, as far as the test has seen it.
+    """
 
     verdict: Verdict | None = None
     refusal: str = ""
     unreplayable: bool = False
+    shown: tuple[Observation, ...] = ()

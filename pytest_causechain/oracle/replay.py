@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.model.command import Program
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.messages import Answer, Question, Task
@@ -37,7 +41,7 @@ _TELLING = re.compile(r"E  |ERROR|INTERNALERROR>|Exit:|!!!|[\w.]+(Error|Exceptio
 
 
 class Replay(Closing):
-    """Verdicts of `tests` (node ids) on runs of `program`. The session is started for the first question: where all
+    """Verdicts of the tests in `files` (paths from rootdir). The session is started for the first question: where all
     runs crash, nobody asks.
 
     `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
@@ -52,8 +56,7 @@ class Replay(Closing):
         rootdir: Path,
         invocation_dir: Path,
         arguments: Sequence[str],
-        tests: Sequence[str],
-        program: Program,
+        files: Collection[str],
         timeout_seconds: float,
         inifile: Path | None = None,
         check: Callable[[], None] = lambda: None,
@@ -63,19 +66,18 @@ class Replay(Closing):
         self._rootdir, self._isolation = str(rootdir), isolation
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
-        files = dict.fromkeys(f"{rootdir}/{test.partition('::')[0]}" for test in tests)
-        self._arguments = (*arguments, *configuration, *files)
-        self._tests = tuple(tests)
-        self._program = program
+        self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
+        self.files = frozenset(files)
         self._invocation_dir = invocation_dir
         self._check = check
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
-        self._restarts = 0
-        # Set when there is no use in another try.
+        self._restarts: Counter[str] = Counter()
+        # Set when there is no use in another try, of all tests or of one.
         self._end: Unreplayable | None = None
-        self._bases: dict[str, Verdict] = {}
+        self._ends: dict[str, Unreplayable] = {}
+        self._bases: dict[str, Answer] = {}
 
     def close(self) -> None:
         if self._process is not None:
@@ -83,37 +85,49 @@ class Replay(Closing):
             self._process = None
 
     def base(self, test: str) -> Verdict:
-        """What the test says with its real program in the isolated session; it is run once for this."""
-        if test not in self._bases:
-            self._bases[test] = self._ask(Question(test, None))
-        return self._bases[test]
+        """What the test says with its real programs in the isolated session; it is run once for this."""
+        verdict = self._ask_base(test).verdict
+        assert verdict is not None
+        return verdict
 
-    def verdict(self, test: str, observation: Observation) -> Verdict:
-        """What the test says when its last start of the program shows `observation`.
+    def shown(self, test: str) -> tuple[Observation, ...]:
+        """What its real programs showed then, as far as the test has seen it."""
+        return self._ask_base(test).shown
 
-        "diverged" when the test does not get to that start as it did with the real program, and also when it does
+    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
+        """What the test says when this run of it shows `observation`, which may also be one of the commands `origins`.
+
+        "diverged" when the test does not get to that start as it did with the real programs, and also when it does
         not end in time or takes the whole session with it; when that happens a second time, it is a Refusal.
         """
         self.base(test)
         try:
-            return self._ask(Question(test, observation))
+            verdict = self._ask(Question(test, run, observation, (run.command, *origins))).verdict
         except _SessionLost as lost:
-            if self._restarts == MAX_RESTARTS:
-                self._end = lost
+            if self._restarts[test] == MAX_RESTARTS:
+                self._ends[test] = lost
                 raise
-            self._restarts += 1
+            self._restarts[test] += 1
             return Verdict("diverged", message=str(lost))
+        assert verdict is not None
+        return verdict
 
-    def _ask(self, question: Question) -> Verdict:
-        if self._end is not None:
-            raise self._end
+    def _ask_base(self, test: str) -> Answer:
+        if test not in self._bases:
+            self._bases[test] = self._ask(Question(test))
+        return self._bases[test]
+
+    def _ask(self, question: Question) -> Answer:
+        end = self._end or self._ends.get(question.test)
+        if end is not None:
+            raise end
         if self._process is None:
-            self._process = self._start_process()
+            self._process = self._start_process(question.test)
         process = self._process
         try:
             if question.observation is not None and question.test not in process.prepared:
-                # A new session runs the real program first, which may take longer than any replay.
-                process.exchange(Question(question.test, None), self.timeout_seconds)
+                # A new session runs the real programs first, which may take longer than any replay.
+                process.exchange(Question(question.test), self.timeout_seconds)
             answer = process.exchange(question, self.timeout_seconds)
         except _SessionLost as lost:
             self._process = None
@@ -123,24 +137,80 @@ class Replay(Closing):
         process.prepared.add(question.test)
         if answer.verdict is None:
             raise (Unreplayable if answer.unreplayable else Refusal)(answer.refusal)
-        return answer.verdict
+        return answer
 
-    def _start_process(self) -> _SessionProcess:
+    def _start_process(self, test: str) -> _SessionProcess:
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
                 process = _SessionProcess(self._invocation_dir, self.MODULE, self._check)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            place = (basetemp, self._rootdir, self._isolation)
-            process.exchange(Task(self._arguments, self._tests, self._program, *place), self.timeout_seconds)
+            task = Task(self._arguments, basetemp, self._rootdir, self._isolation)
+            process.exchange(task, self.timeout_seconds)
         except BaseException as error:
             if process is not None:
                 process.close()
             if isinstance(error, _SessionLost):
-                self._end = Unreplayable(f"{self._tests[0]} cannot be replayed because {error}")
+                self._end = Unreplayable(f"{test} cannot be replayed because {error}")
                 raise self._end from None
             raise
         return process
+
+
+def files_of(tests: Iterable[str]) -> list[str]:
+    """Paths from rootdir."""
+    return list(dict.fromkeys(test.partition("::")[0] for test in tests))
+
+
+class Replays(Closing):
+    """Keeps sessions for later cases: each takes a second to begin. Several threads may borrow from it."""
+
+    def __init__(self, open_replay: Callable[[Collection[str]], Replay]) -> None:
+        self._open_replay = open_replay
+        self._lock = threading.Lock()
+        self._idle: list[Replay] = []
+
+    def borrow(self, tests: Iterable[str]) -> Borrowed:
+        """One that has these tests."""
+        files = files_of(tests)
+        with self._lock:
+            found = next((replay for replay in self._idle if replay.files.issuperset(files)), None)
+            if found is not None:
+                self._idle.remove(found)
+        return Borrowed(found or self._open_replay(files), self._take_back)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _take_back(self, replay: Replay) -> None:
+        with self._lock:
+            self._idle.append(replay)
+
+
+@dataclass(slots=True)
+class Borrowed(Closing):
+    """A Replay that is given back when it is closed."""
+
+    replay: Replay
+    give_back: Callable[[Replay], None]
+
+    @property
+    def timeout_seconds(self) -> float:
+        return self.replay.timeout_seconds
+
+    @timeout_seconds.setter
+    def timeout_seconds(self, seconds: float) -> None:
+        self.replay.timeout_seconds = seconds
+
+    def base(self, test: str) -> Verdict:
+        return self.replay.base(test)
+
+    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
+        return self.replay.verdict(test, run, observation, *origins)
+
+    def close(self) -> None:
+        self.give_back(self.replay)
 
 
 class _SessionLost(Unreplayable):

@@ -1,7 +1,7 @@
 """A pytest session that answers Questions instead of running through its tests.
 
-It lives in a process of its own (see replay.py), collects the asked tests only and runs the whole protocol of one of
-them for each question: fresh function fixtures, wider scopes kept, everything real but the guilty run.
+It lives in a process of its own (see replay.py) and runs the whole protocol of one test for each question: fresh
+function fixtures, wider scopes kept, everything real but the run that is asked about.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ from _pytest.nodes import Node
 from _pytest.runner import runtestprotocol
 
 import pytest_causechain
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
 from pytest_causechain.oracle.disarming import disarm_cache, disarm_options
 from pytest_causechain.oracle.messages import Answer, Ready, Task
-from pytest_causechain.oracle.starts import Plan, Substitution, Survey
+from pytest_causechain.oracle.starts import Plan, Scene, Sighting, Substitution, Survey, make_plan
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.oracle.values import describe_comparison, describe_message
+from pytest_causechain.oracle.values import describe_comparison, describe_message, digest_message, locate_crash
+from pytest_causechain.oracle.written import WrittenFiles
 from pytest_causechain.process.isolation import isolate_tests
 from pytest_causechain.recording.seam import Seam, Watch
 
@@ -58,6 +61,7 @@ def serve(connection: Connection[Any, Any], make_session: Callable[..., ReplaySe
     task: Task = connection.recv()
     isolate_tests(task.isolation, [str(Path.cwd()), task.rootdir], tempfile.gettempdir())
     sys.argv = ["pytest", *task.arguments]
+    disarm_cache()
     return pytest.main(list(task.arguments), plugins=[(make_session or ReplaySession)(connection, task)])
 
 
@@ -69,8 +73,11 @@ class ReplaySession:
         self.task = task
         self.collected: list[pytest.Item] = []
         self.collection_problems: dict[str, str] = {}
-        self.plans: dict[str, tuple[Verdict, Plan]] = {}
-        self.shared_setups = 0
+        self.verdicts: dict[str, Verdict] = {}
+        # What each test started itself, and each fixture of a wider scope when it was last set up with real programs.
+        self.own: dict[str, list[Sighting]] = {}
+        self.shared: dict[str, tuple[Scene, list[Sighting]]] = {}
+        self.scenes: list[Scene] = []
         # Of the run under way.
         self.reports: list[pytest.TestReport] = []
         self.error: pytest.ExceptionInfo[BaseException] | None = None
@@ -87,10 +94,6 @@ class ReplaySession:
         config = yield
         disarm_options(config.option, self.task.basetemp)
         return config
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        disarm_cache(config)
 
     @pytest.fixture
     def tmp_path(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -109,18 +112,21 @@ class ReplaySession:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
         # Whatever other plugins sort out of this small session, they let pass in the user's.
-        self.collected = [item for item in items if item.nodeid in self.task.tests]
+        self.collected = list(items)
         yield
         items[:] = self.collected
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        wider = fixturedef.scope != "function"
-        self.shared_setups += wider
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        self.scenes.append(Scene(fixturedef, request))
         try:
             return (yield)
         finally:
-            self.shared_setups -= wider
+            self.scenes.pop()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_assertrepr_compare(self, op: str, left: object, right: object) -> None:
@@ -149,10 +155,11 @@ class ReplaySession:
     def answer(self, question: Any) -> object:
         try:
             item = self.find_item(question.test)
-            verdict, plan = self.plans.get(item.nodeid) or self.run_real(item)
-            if question.observation is not None:
-                verdict = self.run_replay(item, plan, question.observation)
-            return Answer(verdict)
+            if item.nodeid not in self.verdicts:
+                self.run_real(item)
+            if question.run is not None and question.observation is not None:
+                return Answer(self.run_replay(item, question.run, question.observation, question.origins))
+            return Answer(self.verdicts[item.nodeid], shown=self.list_shown(item))
         except Refusal as refusal:
             return Answer(refusal=str(refusal), unreplayable=isinstance(refusal, Unreplayable))
 
@@ -172,30 +179,45 @@ class ReplaySession:
             raise Unreplayable(f"{test} uses subtests, which cannot be replayed: use pytest.mark.parametrize.")
         return item
 
-    def run_real(self, item: pytest.Function) -> tuple[Verdict, Plan]:
-        """The run with the real program, by which the guilty start is found."""
-        for is_repeated in (False, True):
-            if is_repeated:
-                # The start may be in a wider fixture that another test has had set up already.
-                tear_down(item.session, None)
-            survey = Survey(self.is_in_shared_setup)
-            verdict = self.run(item, survey.watch)
-            plan = survey.make_plan(self.task.program)
-            if plan is not None:
-                self.plans[item.nodeid] = verdict, plan
-                return verdict, plan
-        name = Path(self.task.program.path).name
-        raise Unreplayable(f"the replayed test {item.nodeid} did not start {name}: start it with subprocess.run.")
+    def run_real(self, item: pytest.Function) -> None:
+        """The run with the real programs, which shows what there is to replace."""
+        survey = Survey(self.current_scene)
+        verdict = self.run(item, survey.watch)
+        self.shared.update(survey.shared)
+        self.own[item.nodeid] = survey.own
+        self.verdicts[item.nodeid] = replace(verdict, starts=len(survey.own))
 
-    def run_replay(self, item: pytest.Function, plan: Plan, observation: Observation) -> Verdict:
-        if plan.is_shared:
-            tear_down(item.session, None)
-        substitution = Substitution(self.task.program, plan, observation, self.task.basetemp, self.is_in_shared_setup)
-        verdict = self.run(item, substitution.watch)
+    def list_shown(self, item: pytest.Function) -> tuple[Observation, ...]:
+        sightings = [*self.own[item.nodeid], *(seen for _, shared in self.shared.values() for seen in shared)]
+        return tuple(dict.fromkeys(shown for seen in sightings if (shown := seen.shown) is not None))
+
+    def find_plan(self, item: pytest.Function, run: Run) -> Plan:
+        if run.fixture is None:
+            plan = make_plan(run, self.own[item.nodeid], None)
+        else:
+            scene, sightings = self.shared.get(run.fixture, (None, []))
+            plan = make_plan(run, sightings, scene)
+        if plan is None:
+            name = Path(run.command.program.path).name
+            raise Unreplayable(f"{item.nodeid} did not start {name} as before: make it start the same each time.")
+        return plan
+
+    def run_replay(
+        self, item: pytest.Function, run: Run, observation: Observation, origins: tuple[Command, ...]
+    ) -> Verdict:
+        plan = self.find_plan(item, run)
+        if plan.scene is not None:
+            plan.scene.undo()
+        with WrittenFiles() as files:
+            substitution = Substitution(plan, observation, origins, self.task.basetemp, self.current_scene, files)
+            verdict = self.run(item, substitution.watch)
+        if plan.scene is not None:
+            plan.scene.undo()  # nobody else may get what was put in its place
         if not substitution.is_done:
             verdict = Verdict("diverged", message="the test did not start the program as before")
-        run = complete_process(plan.argvs[-1], observation)
-        return replace(verdict, fails_when=ask_marker(item, run), judged=ask_judge(item, run))
+        process = complete_process(plan.argvs[-1], observation)
+        said, judged = ask_marker(item, process), ask_judge(item, process)
+        return replace(verdict, starts=substitution.count, fails_when=said, judged=judged)
 
     def run(self, item: pytest.Function, watch: Watch) -> Verdict:
         self.reports, self.error, self.comparison = [], None, None
@@ -217,16 +239,32 @@ class ReplaySession:
         if error is None:  # a test that is marked xfail(strict=True) and passes
             return Verdict("failed")
         spots = [(frame.f_code, line) for frame, line in walk_tb(error.tb)]
-        lines = [line for code, line in spots if Path(code.co_filename) == item.path]
+        trail = [f"{Path(code.co_filename).name}:{line}" for code, line in spots if is_own(code, item)]
         comparison = None
         # The last failed comparison may be that of an assertion which was expected to fail.
         if self.comparison is not None and self.comparison[1] in spots:
             comparison = self.comparison[0]
-        where = f"{item.path.name}:{lines[-1]}" if lines else None
-        return Verdict("failed", error.type.__name__, describe_message(error.value), where, comparison)
+        failed = next(report for report in self.reports if report.failed)
+        return Verdict(
+            "failed",
+            exception=error.type.__name__,
+            message=describe_message(error.value),
+            digest=digest_message(error.value),
+            trail=tuple(trail),
+            comparison=comparison,
+            crash=locate_crash(failed),
+        )
 
-    def is_in_shared_setup(self) -> bool:
-        return self.shared_setups > 0
+    def current_scene(self) -> Scene | None:
+        return self.scenes[-1] if self.scenes else None
+
+
+def is_own(code: CodeType, item: pytest.Item) -> bool:
+    """Whether it is the user's: the test's file, or another below the root of the tests that nobody installed."""
+    path = Path(code.co_filename)
+    if path == item.path:
+        return True
+    return path.is_relative_to(item.config.rootpath) and not any(part.endswith("-packages") for part in path.parts)
 
 
 class Sibling:

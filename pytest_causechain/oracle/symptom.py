@@ -6,32 +6,48 @@ the failing one must be a FAIL by it and the passing one a PASS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.observation import Observation, Outcome, Shown
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
 from pytest_causechain.oracle.answers import (
     Ask,
     AssertionOracle,
+    ExitOracle,
     FactOracle,
     OutputOracle,
     Side,
     UserOracle,
+    is_changed,
     is_same_failure,
     shape,
     take_side,
     take_users_word,
 )
-from pytest_causechain.oracle.endings import CrashOracle, ExitOracle, HangOracle
+from pytest_causechain.oracle.endings import CrashOracle, HangOracle
 from pytest_causechain.oracle.facts import derive_symptoms
+from pytest_causechain.oracle.reports import ReportOracle, find_report
 from pytest_causechain.oracle.unreplayable import Unreplayable
 
 # With these the other side of a comparison tells what is right; with the others, what is wrong or a limit.
 EXPECTING_OPERATORS = frozenset({"==", "in", "is"})
 
+_WORD = re.compile(rb"\w+")
+_CHANGES: tuple[Callable[[bytes], bytes], ...] = (
+    lambda text: b"",
+    lambda text: text * 2,
+    lambda text: _WORD.sub(rb"\g<0>\g<0>", text),
+)
+
 _MARKER = "@pytest.mark.cause_chain(fails_when=...)"
+
+_INDIFFERENT = (
+    "the test says the same of every output it was asked about (that of the passing run, none, made-up ones), so that "
+    f"nothing tells what it looks at: add a passing test that expects the same, or tell the failure by {_MARKER}."
+)
 
 
 def learn_symptom(passing: Observation, failing: Observation, ask: Ask) -> Oracle:
@@ -54,13 +70,12 @@ class _Memory:
     """Asks about each run once. What a run showed decides: where it crashed makes no difference to a test."""
 
     ask: Ask
-    verdicts: dict[tuple[str, int, bytes, bytes], Verdict] = field(default_factory=dict)
+    verdicts: dict[Shown, Verdict] = field(default_factory=dict)
 
     def __call__(self, observation: Observation) -> Verdict:
-        key = (observation.ending, observation.code, observation.stdout, observation.stderr)
-        if key not in self.verdicts:
-            self.verdicts[key] = self.ask(observation)
-        return self.verdicts[key]
+        if observation.shown not in self.verdicts:
+            self.verdicts[observation.shown] = self.ask(observation)
+        return self.verdicts[observation.shown]
 
 
 def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:
@@ -73,6 +88,9 @@ def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> It
         if users is not None:
             yield users
             raise Refusal(_blame_user(users, passing, failing))
+    report = find_report(failing)
+    if report is not None and report.is_fatal:
+        yield ReportOracle(report)
     if failing.ending == "signal":
         yield CrashOracle(failing)
     if failing.ending == "timeout":
@@ -96,14 +114,21 @@ def _propose_by_replay(passing: Observation, failing: Observation, ask: Ask) -> 
     failure = ask(failing)
     if failure.outcome != "failed":
         raise Refusal(_tell_no_failure(failure))
+    if not any(is_changed(ask(other), failure) for other in (passing, *_make_up_runs(passing, failing))):
+        raise Refusal(_INDIFFERENT)
+    report = find_report(failing)
+    if report is not None and is_changed(ask(replace(failing, code=passing.code, stderr=b"")), failure):
+        yield ReportOracle(report)
     if failing.ending == passing.ending == "exit" and failing.code != passing.code:
         changed = ask(replace(failing, code=passing.code))
         # A test that looks at the output next fails there then: the status is what it stumbled over.
         if changed.outcome in ("passed", "failed") and not is_same_failure(changed, failure):
-            yield ExitOracle(passing.code, failing.code)
-    yield from _propose_by_facts(passing, failing, ask)
+            yield ExitOracle(passing, failing, ask)
+    side = _find_side(passing, failing, ask)
+    if side is not None:
+        yield from _propose_by_facts(passing, failing, side, ask)
     if ask(passing).outcome == "passed":
-        yield AssertionOracle(failure, ask)
+        yield AssertionOracle(passing, failing, failure, side, ask)
     yield OutputOracle(passing, failing, ask)
 
 
@@ -117,18 +142,21 @@ def _tell_no_failure(verdict: Verdict) -> str:
     return f"{what}, {because}: tell the failure by {_MARKER}."
 
 
-def _propose_by_facts(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:
+def _find_side(passing: Observation, failing: Observation, ask: Ask) -> Side | None:
+    """Where the value that a run decides stands in the failed comparison; None where that is not known."""
     failure, other = ask(failing), ask(passing)
     if failure.comparison is None or failure.where is None:
-        return
+        return None
     if is_same_failure(other, failure) and other.comparison is not None:
-        side = _find_observed_side(failure.comparison, other.comparison)
-    elif other.outcome == "passed" and failure.comparison.operator == "==":
-        side = _probe_observed_side(passing, failing, ask)
-    else:
-        return
-    if side is None:
-        return
+        return _find_observed_side(failure.comparison, other.comparison)
+    return _probe_observed_side(passing, failing, ask) if other.outcome == "passed" else None
+
+
+def _propose_by_facts(passing: Observation, failing: Observation, side: Side, ask: Ask) -> Iterator[Oracle]:
+    failure, other = ask(failing), ask(passing)
+    assert failure.comparison is not None
+    if other.comparison is None and failure.comparison.operator != "==":
+        return  # what a passing test has compared is not known then
     observed = take_side(failure.comparison, side)
     expected = _take_expectation(failure.comparison, side)
     # A passing test compares silently, but what is equal to the expectation is known without a word.
@@ -150,20 +178,30 @@ def _find_observed_side(one: Comparison, other: Comparison) -> Side | None:
 
 def _probe_observed_side(passing: Observation, failing: Observation, ask: Ask) -> Side | None:
     """For a passing run that leaves no comparison: made-up runs show the side as well, as long as the test gets
-    as far as its assertion. Printing everything twice often keeps the form that it parses."""
+    as far as its assertion."""
     failure = ask(failing)
     assert failure.comparison is not None
-    for stdout, stderr in (
-        (b"", b""),
-        (failing.stdout * 2, failing.stderr * 2),
-        (passing.stdout * 2, passing.stderr * 2),
-    ):
-        verdict = ask(replace(failing, stdout=stdout, stderr=stderr))
+    for run in _make_up_runs(passing, failing):
+        verdict = ask(run)
         if verdict.comparison is not None and is_same_failure(verdict, failure):
             side = _find_observed_side(failure.comparison, verdict.comparison)
             if side is not None:
                 return side
     return None
+
+
+def _make_up_runs(passing: Observation, failing: Observation) -> Iterator[Observation]:
+    """Runs that nobody made, in forms that tests often can read: nothing, everything twice, each word twice, another
+    exit status."""
+    for run in (failing, passing):
+        for change in _CHANGES:
+            files = tuple((path, change(content or b"")) for path, content in run.files)
+            yield replace(run, stdout=change(run.stdout), stderr=change(run.stderr), files=files)
+            # Of a test that looks at several of them, the last assertion is reached by right ones only.
+            yield replace(run, stdout=change(run.stdout))
+            yield replace(run, stderr=change(run.stderr))
+            yield replace(run, files=files)
+    yield replace(failing, ending="exit", code=0 if failing.returncode else 1)
 
 
 def _take_expectation(comparison: Comparison, side: Side) -> Value:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from pytest_causechain.model.verdict import Comparison, Value
+
+if TYPE_CHECKING:
+    import pytest
 
 # A comparison crosses a pipe with each verdict. What is longer is cut and gets a digest of the whole, so that
 # different values stay different; no reader sees that much of it.
@@ -66,8 +70,21 @@ def _bound(text: str, limit: int) -> str:
 
 def describe_message(error: BaseException) -> str:
     """The first line of an exception's text."""
+    return _read_text(error).partition("\n")[0][:MAX_MESSAGE_CHARACTERS]
+
+
+def digest_message(error: BaseException) -> str:
+    return hashlib.sha256(_read_text(error).encode(errors="replace")).hexdigest()
+
+
+def _read_text(error: BaseException) -> str:
     try:
-        text = str(error)
+        return str(error)
     except Exception:
-        text = ""
-    return text.partition("\n")[0][:MAX_MESSAGE_CHARACTERS]
+        return ""
+
+
+def locate_crash(report: pytest.TestReport) -> str | None:
+    """Where pytest reports that the exception came up; None where it does not."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return f"{crash.path}:{crash.lineno}" if crash is not None else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,94 +13,117 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.recording.seam import Seam, Start
+from pytest_causechain.recording.sanitizers import settle_options
+from pytest_causechain.recording.seam import Seam
+from pytest_causechain.recording.start import Start
+from pytest_causechain.recording.wrappers import find_executable, look_through
 
 # Set by pytest and its plugins for each test; a program has no business with them.
 _PYTEST_VARIABLES = "PYTEST_"
 
-_SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 
-# As much of a command as a sentence can bear.
-_COMMAND_WIDTH = 40
+class Recognised(NamedTuple):
+    """A start of a program that can be diagnosed: `inner` is its own, behind all wrappers."""
+
+    inner: Start
+    program: Program
 
 
 class _Sighting(NamedTuple):
-    """A start and what was found out about its program at that time: it may be gone or rebuilt at the end."""
+    """A start and what was found out about its program at that time: it may be gone or rebuilt at the end.
 
+    `number` counts all starts of the session."""
+
+    number: int
     start: Start
-    program: Program | None
+    recognised: Recognised | None
     refusal: str
+    fixture: str | None
 
 
 class Recorder:
     """Records one test at a time: `begin` before its setup, `finish` after its teardown.
 
-    Make it at the start of the session: environments are kept as changes against the one found then.
+    Make it at the start of the session: environments are kept as changes against the one found then. What a fixture of
+    a wider scope starts belongs to all tests that use it.
     """
 
     def __init__(self) -> None:
         self._base = dict(os.environ)
         self._test = ""
+        self._count = 0
         self._sightings: list[_Sighting] = []
+        # The fixtures of a wider scope by what pytest knows them by, with their name: those being set up, innermost
+        # last, and what each has started.
+        self._setups: list[tuple[object, str]] = []
+        self._shared: dict[object, list[_Sighting]] = {}
         self._seam = Seam(self._see)
 
     def begin(self, nodeid: str) -> None:
         self._seam.remove()  # of a test that never finished
         self._test = nodeid
         self._sightings = []
+        self._setups = []
         self._seam.install()
 
-    def finish(self, outcome: Literal["passed", "failed", "skipped"]) -> Recording:
+    @contextlib.contextmanager
+    def set_up(self, fixture: object, name: str) -> Iterator[None]:
+        """While this fixture of a wider scope is set up."""
+        self._shared[fixture] = []
+        self._setups.append((fixture, name))
+        try:
+            yield
+        finally:
+            self._setups.remove((fixture, name))
+
+    def finish(self, outcome: Literal["passed", "failed", "skipped"], fixtures: Collection[object] = ()) -> Recording:
+        """`fixtures` are those that the test used."""
         self._seam.remove()
+        shared = [sighting for fixture in fixtures for sighting in self._shared.get(fixture, ())]
         runs: list[Run] = []
         refusals: dict[str, None] = {}
-        for start, program, refusal in self._sightings:
-            if program is None:
+        counts: Counter[str | None] = Counter()
+        for _number, start, recognised, refusal, fixture in sorted([*shared, *self._sightings]):
+            if recognised is None:
                 refusals[refusal] = None
-            elif start.stdin is None:
-                refusals[_explain_unknown_stdin(program)] = None
+                continue
+            ordinal = counts[fixture]
+            counts[fixture] += 1
+            if start.stdin is None:
+                refusals[_explain_unknown_stdin(recognised.program)] = None
             else:
-                runs.append(Run(_describe_command(start, program, start.stdin, self._base), start.returncode))
+                command = _describe_command(recognised, start.stdin, self._base)
+                runs.append(Run(command, start.returncode, fixture, ordinal))
         self._sightings = []
         return Recording(self._test, outcome, tuple(runs), tuple(refusals))
 
     def _see(self, start: Start) -> None:
+        recognised, refusal = None, ""
         try:
-            sighting = _Sighting(start, recognise_program(start), "")
-        except Refusal as refusal:
-            sighting = _Sighting(start, None, str(refusal))
-        self._sightings.append(sighting)
+            recognised = recognise_start(start)
+        except Refusal as problem:
+            refusal = str(problem)
+        self._count += 1
+        fixture, name = self._setups[-1] if self._setups else (None, None)
+        sightings = self._sightings if fixture is None else self._shared[fixture]
+        sightings.append(_Sighting(self._count, start, recognised, refusal, name))
 
 
-def recognise_program(start: Start) -> Program:
+def recognise_start(start: Start) -> Recognised:
     """The program that is about to start; Refusal when it is none that can be diagnosed."""
-    if start.shell:
-        command = _shorten(start.argv[0] if start.argv else "")
-        raise Refusal(f"{command} is started through a shell (shell=True): pass a list of arguments instead.")
-    wanted = start.executable or (start.argv[0] if start.argv else "")
-    if not wanted:
+    if start.unsupported is not None:
+        name = Path(start.argv[0].partition(" ")[0]).name if start.argv else "a program"
+        raise Refusal(f"{name} is started through {start.unsupported}: start it with subprocess.run instead.")
+    inner = look_through(start)
+    if not inner.wanted:
         raise Refusal("the test starts an empty command: give the path of the program.")
-    if Path(wanted).name in _SHELLS:
-        command = _shorten(shlex.join(start.argv))
-        raise Refusal(f"{command} starts a shell: start the compiled program itself from the test.")
-    if start.library is not None:
-        raise Refusal(f"{Path(wanted).name} is started through {start.library}: start it with subprocess.run instead.")
-    return identify_program(find_executable(wanted, start.cwd, start.environment))
+    return Recognised(inner, identify_program(find_executable(inner.wanted, inner.cwd, inner.environment)))
 
 
-def find_executable(wanted: str, cwd: str, environment: Mapping[str, str]) -> str:
-    """The path that execvpe finds for `wanted` in `cwd`."""
-    if "/" in wanted:
-        return str(Path(cwd, wanted))
-    for directory in os.get_exec_path(environment):
-        path = Path(cwd, directory, wanted)
-        if path.is_file() and os.access(path, os.X_OK):
-            return str(path)
-    raise Refusal(f"{wanted} is in no directory of PATH: give the path of the program.")
-
-
-def _describe_command(start: Start, program: Program, stdin: bytes, base: Mapping[str, str]) -> Command:
-    return Command(program, start.argv, start.cwd, _derive_changes(base, start.environment), stdin)
+def _describe_command(recognised: Recognised, stdin: bytes, base: Mapping[str, str]) -> Command:
+    inner, program = recognised
+    environment = settle_options(program, inner.environment)
+    return Command(program, inner.argv, inner.cwd, _derive_changes(base, environment), stdin)
 
 
 def _derive_changes(base: Mapping[str, str], environment: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
@@ -112,8 +136,3 @@ def _derive_changes(base: Mapping[str, str], environment: Mapping[str, str]) -> 
 def _explain_unknown_stdin(program: Program) -> str:
     name = Path(program.path).name
     return f"{name} reads from a pipe or terminal we cannot see: pass its standard input with input= or as a file."
-
-
-def _shorten(command: str) -> str:
-    line = " ".join(command.split())
-    return line if len(line) <= _COMMAND_WIDTH else line[: _COMMAND_WIDTH - 3] + "..."

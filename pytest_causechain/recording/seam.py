@@ -2,8 +2,8 @@
 
 One seam is enough: subprocess.run, call, check_output, getoutput, os.popen and Popen itself all end in
 Popen._execute_child. It is private, but has been there since Python 3.0; its parameters vary, hence the bound
-signature. asyncio and psutil come by here too, but want a process id, which a substituted program lacks.
-os.system, os.posix_spawn and pty.fork do not come by.
+signature. asyncio and psutil come by here too, but want a process id, so that they get a stand-in for the program.
+os.system, os.posix_spawn and pty.fork do not come by: they are shown, and nothing can be put in their place.
 """
 
 from __future__ import annotations
@@ -15,35 +15,17 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
 from types import TracebackType
 from typing import Any, Self
 
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.recording.standard_input import Feed, read_given_stdin
-from pytest_causechain.recording.substitute import Descriptors, substitute_process
-
-
-@dataclass(slots=True)
-class Start:
-    """One start of a program, as asked for by the test.
-
-    `argv` and `environment` (the whole of it) keep what is not UTF-8 by surrogate escapes; with `shell` the
-    command is argv[0]. `stdin` is None while unknown, `returncode` while the test has not asked for it: both are
-    filled in by communicate, wait and poll. `library` names the one that must not get a substituted program.
-    """
-
-    argv: tuple[str, ...]
-    executable: str | None
-    shell: bool
-    cwd: str
-    environment: dict[str, str]
-    stdin: bytes | None
-    returncode: int | None = None
-    library: str | None = None
-
+from pytest_causechain.recording.detours import Detours
+from pytest_causechain.recording.loops import Loops
+from pytest_causechain.recording.standard_input import NOT_GIVEN, Feed, read_given_stdin
+from pytest_causechain.recording.start import Start
+from pytest_causechain.recording.substitute import Descriptors, describe_stand_in, substitute_process
 
 # Called at each start: None runs the real program, an Observation is delivered as if the program had shown it.
 Watch = Callable[[Start], Observation | None]
@@ -64,6 +46,7 @@ class Seam:
         with _lock:
             if not _installed:
                 _patch_popen()
+                _detours.install()
             _installed.append(self)
 
     def remove(self) -> None:
@@ -73,6 +56,8 @@ class Seam:
                 _installed.remove(self)
                 if not _installed:
                     _restore_popen()
+                    _detours.remove()
+                    _loops.remove()
 
     def __enter__(self) -> Self:
         self.install()
@@ -118,13 +103,28 @@ def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
         __tracebackhide__ = True
         # One that is still covered by somebody's patch (see _restore_popen) would show the same start again.
         seams = () if _ATTRIBUTE in vars(process) else tuple(reversed(_installed))
+        bound = signature.bind(process, *args, **kwargs)
+        stand_ins: tuple[int, ...] = ()
         try:
-            if seams and _show_start(process, signature.bind(process, *args, **kwargs).arguments, seams):
-                return
+            library = _find_library() if seams else None
+            if library == "asyncio":
+                _loops.install()
+            observation = _show_start(process, bound.arguments, seams) if seams else None
+            if observation is not None:
+                descriptors = Descriptors(*(bound.arguments[name] for name in Descriptors._fields))
+                if library is None:
+                    substitute_process(process, descriptors, observation)
+                    return
+                bound.arguments.update(describe_stand_in(descriptors, observation))
+                stand_ins = bound.arguments["pass_fds"]
         except Exception as error:
             for seam in seams:
                 seam.error = seam.error or error
-        real(process, *args, **kwargs)
+        try:
+            real(*bound.args, **bound.kwargs)
+        finally:
+            for descriptor in stand_ins:
+                os.close(descriptor)
 
     return _execute_child
 
@@ -135,11 +135,13 @@ def _replace_ending(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def ending(process: Popen[Any], *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        shown: Any = None
         try:
-            return real(process, *args, **kwargs)
+            shown = real(process, *args, **kwargs)
+            return shown
         finally:
             with contextlib.suppress(Exception):
-                _complete_start(process, *vars(process).get(_ATTRIBUTE, ()))
+                complete_start(process, shown if real.__name__ == "communicate" else None)
 
     return ending
 
@@ -152,19 +154,21 @@ _REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 }
 
 
-def _show_start(process: Popen[Any], call: dict[str, Any], seams: tuple[Seam, ...]) -> bool:
-    """Whether the program has been substituted."""
+def _show_start(process: Popen[Any], call: dict[str, Any], seams: tuple[Seam, ...]) -> Observation | None:
+    """What is to be shown in the program's place."""
     start = describe_start(call)
-    start.library = _find_library()
-    feed = Feed(process) if call["p2cwrite"] != -1 else None
+    feed = Feed(process) if call["p2cwrite"] != NOT_GIVEN else None
     setattr(process, _ATTRIBUTE, (start, feed))
     for seam in seams:
         observation = _ask(seam, start)
         if observation is not None:
-            descriptors = Descriptors(*(call[name] for name in Descriptors._fields))
-            substitute_process(process, descriptors, observation)
-            return True
-    return False
+            return observation
+    return None
+
+
+def _show_detour(start: Start) -> None:
+    for seam in reversed(_installed):
+        _ask(seam, start)
 
 
 def _find_library() -> str | None:
@@ -184,13 +188,21 @@ def _ask(seam: Seam, start: Start) -> Observation | None:
         return None
 
 
-def _complete_start(process: Popen[Any], start: Start | None = None, feed: Feed | None = None) -> None:
+def complete_start(process: Popen[Any], shown: tuple[Any, Any] | None = None) -> None:
+    """What is known now of how the process went; `shown` is what communicate returned."""
+    start, feed = vars(process).get(_ATTRIBUTE, (None, None))
     if start is None:
         return
     if process.returncode is not None:
         start.returncode = process.returncode
     if feed is not None and start.stdin is None:
         start.stdin = feed.bytes_given(process)
+    if shown is not None:
+        start.stdout, start.stderr = map(_as_bytes, shown)
+
+
+def _as_bytes(output: str | bytes | None) -> bytes | None:
+    return output.encode(errors="surrogateescape") if isinstance(output, str) else output
 
 
 def describe_start(call: dict[str, Any]) -> Start:
@@ -210,3 +222,7 @@ def describe_start(call: dict[str, Any]) -> Start:
         environment=environment,
         stdin=read_given_stdin(call["p2cread"], call["p2cwrite"]),
     )
+
+
+_detours = Detours(_show_detour)
+_loops = Loops(complete_start)

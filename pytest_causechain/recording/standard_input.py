@@ -16,6 +16,9 @@ MAX_STDIN_BYTES = 64 * 1024 * 1024
 # Descriptors of _execute_child that were not asked for.
 NOT_GIVEN = -1
 
+# Where a raw file keeps its Feed.
+_ATTRIBUTE = "_causechain_feed"
+
 
 def read_given_stdin(read_end: int, write_end: int) -> bytes | None:
     """The standard input of a program about to start, or None where it is not known (yet)."""
@@ -54,7 +57,8 @@ class Feed:
     """Listens to what the test writes to a process through a pipe.
 
     Popen makes process.stdin before it starts the child. All writing by hand ends in the `write` of the raw
-    file below it, looked up on the instance; only communicate writes around it, from `_input`.
+    file below it, looked up on the instance; only communicate writes around it, from `_input`, and asyncio, which
+    tells by `keep`.
     """
 
     def __init__(self, process: Popen[Any]) -> None:
@@ -71,14 +75,15 @@ class Feed:
             try:
                 count = io.FileIO.write(target, data)  # type: ignore[arg-type]
             except BrokenPipeError:
-                self._keep(data)  # the program ended without reading all it was given
+                self.keep(data)  # the program ended without reading all it was given
                 raise
-            self._keep(memoryview(data).cast("B")[: count or 0])
+            self.keep(memoryview(data).cast("B")[: count or 0])
             return count
 
         raw.write = write  # type: ignore[method-assign, union-attr]
+        setattr(raw, _ATTRIBUTE, self)
 
-    def _keep(self, data: Any) -> None:
+    def keep(self, data: Any) -> None:
         if self._written is None:
             return
         if len(self._written) + memoryview(data).nbytes > MAX_STDIN_BYTES:
@@ -94,3 +99,8 @@ class Feed:
             return None
         given = bytes(self._written) + bytes(getattr(process, "_input", None) or b"")
         return given if len(given) <= MAX_STDIN_BYTES else None
+
+
+def find_feed(raw: object) -> Feed | None:
+    """The one that listens to this raw file."""
+    return getattr(raw, _ATTRIBUTE, None)

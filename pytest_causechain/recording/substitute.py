@@ -1,4 +1,8 @@
-"""Turns a Popen about to start into one whose program seems to have run and shown an Observation."""
+"""Turns a Popen about to start into one whose program seems to have run and shown an Observation.
+
+Mostly there is no process at all, which is fastest. Who goes on with the process id gets a small one that writes what
+was observed and ends in the same way.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.recording.standard_input import NOT_GIVEN
 
 # No process ever has it: it is above the largest pid_max.
 NO_PROCESS_ID = 0x7FFFFFFF
@@ -101,14 +106,14 @@ def substitute_process(process: Popen[Any], descriptors: Descriptors, observatio
         _causechain_returncode=-signal.SIGKILL if hangs else observation.returncode,
         _causechain_hangs=hangs,
         _causechain_output=(
-            (to_stdout or None) if descriptors.c2pread != -1 else None,
-            (to_stderr or None) if descriptors.errread != -1 else None,
+            (to_stdout or None) if descriptors.c2pread != NOT_GIVEN else None,
+            (to_stderr or None) if descriptors.errread != NOT_GIVEN else None,
         ),
     )
     process.__class__ = _substituted_class(type(process))
-    deliver(1 if descriptors.c2pwrite == -1 else descriptors.c2pwrite, to_stdout)
-    deliver(2 if descriptors.errwrite == -1 else descriptors.errwrite, to_stderr)
-    if descriptors.p2cwrite != -1:
+    deliver(1 if descriptors.c2pwrite == NOT_GIVEN else descriptors.c2pwrite, to_stdout)
+    deliver(2 if descriptors.errwrite == NOT_GIVEN else descriptors.errwrite, to_stderr)
+    if descriptors.p2cwrite != NOT_GIVEN:
         _swallow(descriptors.p2cwrite)
     process.pid = NO_PROCESS_ID
     process._child_created = True  # type: ignore[attr-defined]
@@ -117,7 +122,7 @@ def substitute_process(process: Popen[Any], descriptors: Descriptors, observatio
 
 def _share_out(descriptors: Descriptors, observation: Observation) -> tuple[bytes, bytes]:
     """What goes to the descriptors of stdout and stderr, which with stderr=STDOUT are one."""
-    if descriptors.errwrite != -1 and descriptors.errwrite == descriptors.c2pwrite:
+    if descriptors.errwrite != NOT_GIVEN and descriptors.errwrite == descriptors.c2pwrite:
         # C keeps what is written to a stdout that is no terminal until the end, and stderr not at all.
         return observation.stderr + observation.stdout, b""
     return observation.stdout, observation.stderr
@@ -165,3 +170,35 @@ def _write_all(descriptor: int, content: bytes) -> None:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
     os.close(descriptor)
+
+
+def describe_stand_in(descriptors: Descriptors, observation: Observation) -> dict[str, Any]:
+    """The arguments of _execute_child, by name, that start the stand-in for a program.
+
+    What it writes is in files without a name, which go with it."""
+    to_stdout, to_stderr = _share_out(descriptors, observation)
+    files = [_keep(content) for content in (to_stdout, to_stderr)]
+    steps = ["ulimit -c 0", f"/bin/cat /dev/fd/{files[0]}", f"/bin/cat /dev/fd/{files[1]} >&2"]
+    if descriptors.p2cwrite != NOT_GIVEN:
+        # The test may write as much as it likes, also when the stand-in is gone.
+        steps.insert(0, "exec 3<&0; /bin/cat <&3 >/dev/null 2>&1 3<&- &")
+    match observation.ending:
+        case "exit":
+            steps.append(f"exit {observation.code}")
+        case "signal":
+            steps.append(f"kill -{observation.code} $$")
+        case "timeout":
+            steps.append("exec /bin/sleep 2147483647")
+    return {
+        "args": ["/bin/sh", "-c", "\n".join(steps)],
+        "executable": "/bin/sh",
+        "shell": False,
+        "close_fds": True,
+        "pass_fds": tuple(files),
+    }
+
+
+def _keep(content: bytes) -> int:
+    descriptor = os.memfd_create("causechain-output")
+    _write_all(os.dup(descriptor), content)
+    return descriptor

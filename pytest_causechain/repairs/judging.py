@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile, zip_longest
 from typing import Literal
 
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.observation import Observation, Outcome, Shown
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Verdict
 
@@ -31,11 +31,11 @@ class Judge:
                 "the test does not fail when replayed on the output of its own failing run, so nothing tells a repair: "
                 "let it look at the program's output and exit status."
             )
-        self._known: dict[tuple[str, int, bytes, bytes], Judgement] = {what_it_showed(failing): "no"}
+        self._known: dict[Shown, Judgement] = {failing.shown: "no"}
         self.expected_numbers = find_expected_numbers(self._failure.comparison)
 
     def __call__(self, observation: Observation) -> Judgement:
-        shown = what_it_showed(observation)
+        shown = observation.shown
         if shown not in self._known:
             # A test waits for its program: one that was ended by us has not passed, whatever it printed.
             over = observation.ending == "timeout"
@@ -48,10 +48,6 @@ class Judge:
         if is_nearer(verdict, self._failure):
             return "nearer"
         return "touched" if touches_the_wrong(verdict, self._failure) else "no"
-
-
-def what_it_showed(observation: Observation) -> tuple[str, int, bytes, bytes]:
-    return observation.ending, observation.code, observation.stdout, observation.stderr
 
 
 def is_nearer(verdict: Verdict, failure: Verdict) -> bool:

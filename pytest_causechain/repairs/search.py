@@ -27,7 +27,7 @@ from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.process.variants import Variant
-from pytest_causechain.repairs.judging import Ask, Judge, what_it_showed
+from pytest_causechain.repairs.judging import Ask, Judge
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
 from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line, Spectrum
@@ -161,7 +161,7 @@ class RepairSearch:
         self._progress("looking at what the tests execute")
         self._cover_others()
         failing, *again = self._lab.experiments("failing", (), [NOTHING] * REPETITIONS)
-        if failing.ending != "timeout" and any(what_it_showed(run) != what_it_showed(failing) for run in again):
+        if failing.ending != "timeout" and any(run.shown != failing.shown for run in again):
             raise Refusal("the failing run shows something else each time: make it independent of time and chance.")
         self._judge = Judge(failing, self._ask)
         output_bytes = max(LEAST_OUTPUT, OUTPUT_FACTOR * len(failing.stdout))
@@ -333,7 +333,7 @@ class RepairSearch:
                 least[line] = min(least.get(line, harmed[number]), harmed[number])
             open_ = [n for n, line in chosen.items() if line in lines and harmed[n] == least[line]]
             for number, observed in zip(open_, self._alter(side, [alterations[n] for n in open_]), strict=True):
-                harmed[number] += what_it_showed(observed) != what_it_showed(self._natural[side])
+                harmed[number] += observed.shown != self._natural[side].shown
         for number, count in harmed.items():
             self._findings.found[number] = replace(self._findings.found[number], harmed=count)
 

@@ -12,7 +12,9 @@ from pytest_causechain.evaluation.__main__ import halve, main
 from pytest_causechain.evaluation.driver import Plan, Task, shuffle_versions
 from pytest_causechain.evaluation.expectation import Expectations, Shown, run_test
 from pytest_causechain.evaluation.manifest import Manifest, Subject, Version, read_manifest
+from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.recording import Run
 
 SOURCE = """\
 #include <stdio.h>
@@ -90,11 +92,12 @@ def test_tests_expect_what_the_correct_program_shows(manifest):
     shown = {test.name: run_test(subject.correct, test) for test in subject.tests}
     assert shown["5"] == Shown(0, b"40\n")
     expectations = Expectations(shown)
-    assert expectations.verdict("5", Observation("exit", 0, b"40\n", b"ignored")).outcome == "passed"
-    verdict = expectations.verdict("5", Observation("exit", 0, b"50\n"))
+    run = Run(Command(Program("x", "1"), ("x",), "/"))
+    assert expectations.verdict("5", run, Observation("exit", 0, b"40\n", b"ignored")).outcome == "passed"
+    verdict = expectations.verdict("5", run, Observation("exit", 0, b"50\n"))
     assert (verdict.outcome, verdict.where, verdict.comparison.left.elements) == ("failed", "5:2", ("50",))
     for ended in (Observation("exit", 1, b"40\n"), Observation("signal", 11, b"40\n"), Observation("timeout", 9)):
-        assert expectations.verdict("5", ended).where == "5:1"
+        assert expectations.verdict("5", run, ended).where == "5:1"
 
 
 def test_halves_depend_on_the_seed_alone():

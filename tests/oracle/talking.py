@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.recording import Run
+from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.recording.programs import identify_program
 
@@ -253,6 +256,17 @@ def printed(stdout: str, code: int = 0) -> Observation:
     return Observation("exit", code, stdout.encode())
 
 
-def make_replay(suite: Path, *tests: str, arguments: tuple[str, ...] = (), timeout_seconds: float = TIMEOUT_SECONDS):
-    program = identify_program(str(suite / "talk"))
-    return Replay(suite, suite, arguments, tests, program, timeout_seconds)
+def make_replay(suite: Path, *files: str, arguments: tuple[str, ...] = ()) -> Replay:
+    return Replay(suite, suite, arguments, files, TIMEOUT_SECONDS)
+
+
+def ask_last(replay: Replay, suite: Path, test: str, observation: Observation) -> Verdict:
+    """What the test says when its last start of the program shows this."""
+    return replay.verdict(test, find_last_run(replay, suite, test), observation)
+
+
+def find_last_run(replay: Replay, suite: Path, test: str) -> Run:
+    """Of the test itself, or of the module's fixture where it starts nothing."""
+    starts = replay.base(test).starts
+    command = Command(identify_program(str(suite / "talk")), ("talk",), str(suite))
+    return Run(command, ordinal=starts - 1) if starts else Run(command, fixture="module_run")

@@ -11,19 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from talking import TALK, TIMEOUT_SECONDS, make_replay, printed
+from talking import TALK, TIMEOUT_SECONDS, ask_last, make_replay, printed
 
 from pytest_causechain.oracle.replay import Replay, find_last_words
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.recording.programs import identify_program
 
 
 @pytest.fixture(scope="module")
 def declined(suite: Path) -> Iterator[Replay]:
-    functions = "test_without_program", "test_subtests", "test_hypothesis"
-    names = *functions, "TestUnit::test_method", "test_declined.documented"
-    tests = [f"test_declined.py::{name}" for name in names]
-    with make_replay(suite, *tests, arguments=("--doctest-modules",)) as replay:
+    with make_replay(suite, "test_declined.py", arguments=("--doctest-modules",)) as replay:
         yield replay
 
 
@@ -35,13 +31,13 @@ class TestDeclined:
             ("test_hypothesis", "is a hypothesis test"),
             ("test_subtests", "uses subtests"),
             ("test_declined.documented", "is no test function"),
-            ("test_without_program", "did not start talk: start it with subprocess.run"),
+            ("test_without_program", "did not start talk as before"),
         ],
     )
-    def test_with_the_reason(self, declined, test, sentence):
+    def test_with_the_reason(self, declined, suite, test, sentence):
         for _ in range(2):
             with pytest.raises(Unreplayable, match=f"test_declined.py::{test} {sentence}"):
-                declined.verdict(f"test_declined.py::{test}", printed(""))
+                ask_last(declined, suite, f"test_declined.py::{test}", printed(""))
 
 
 BUILDING = """
@@ -78,12 +74,12 @@ class TestBuild:
         tests = "test_building.py::test_built", "test_other.py::test_other"
         # Built elsewhere, it has another build id: the paths in its debug information differ.
         # What is counted is seen by nobody else, were it isolated.
-        program = identify_program(str(suite / "talk"))
-        with Replay(tmp_path, tmp_path, [], tests, program, TIMEOUT_SECONDS, isolation="off") as replay:
+        files = ("test_building.py", "test_other.py")
+        with Replay(tmp_path, tmp_path, [], files, TIMEOUT_SECONDS, isolation="off") as replay:
             for test in (tests[0], tests[1], tests[0]):
                 assert replay.base(test).outcome == "failed"
-                assert replay.verdict(test, printed("1\n")).outcome == "passed"
-                assert replay.verdict(test, printed("5\n")).outcome == "failed"
+                assert ask_last(replay, suite, test, printed("1\n")).outcome == "passed"
+                assert ask_last(replay, suite, test, printed("5\n")).outcome == "failed"
         lines = (tmp_path / "builds").read_text().splitlines()
         assert lines == ["built"] * 2 + ["torn down"] * 2
 
@@ -100,11 +96,10 @@ class TestDisarmed:
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine" / "precious").touch()
         before = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file()}
-        program = identify_program(str(suite / "talk"))
         test = "test_suite.py::test_list"
-        with Replay(suite, tmp_path, self.ARGUMENTS, [test], program, TIMEOUT_SECONDS) as replay:
+        with Replay(suite, tmp_path, self.ARGUMENTS, ["test_suite.py"], TIMEOUT_SECONDS) as replay:
             assert replay.base(test).comparison.left.elements == ("'0'", "'11'")
-            assert replay.verdict(test, printed("11 14\n")).outcome == "passed"
+            assert ask_last(replay, suite, test, printed("11 14\n")).outcome == "passed"
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "precious"]
         after = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file() if path.suffix != ".pyc"}
         assert after == {path: content for path, content in before.items() if path.suffix != ".pyc"}
@@ -123,8 +118,7 @@ class TestDisarmed:
             "    assert [*words, request.config.cache.get('word', None)] == []\n"
         )
         test = "test_cache.py::test_cache"
-        program = identify_program(str(suite / "talk"))
-        with Replay(tmp_path, tmp_path, [], [test], program, TIMEOUT_SECONDS) as replay:
+        with Replay(tmp_path, tmp_path, [], ["test_cache.py"], TIMEOUT_SECONDS) as replay:
             assert replay.base(test).comparison.left.text == "['kept', 'changed']"
         assert (values / "word").read_text() == '"kept"'
         assert list(values.rglob("*")) == [values / "word"]
@@ -136,26 +130,26 @@ class TestEndings:
     LEAVING = "test_ending.py::test_leaves_process"
 
     def test_a_body_that_hangs_is_stopped_twice_at_most(self, suite):
-        with make_replay(suite, self.HANGING) as replay:
+        with make_replay(suite, "test_ending.py") as replay:
             replay.base(self.HANGING)
             replay.timeout_seconds = 0.2
-            verdict = replay.verdict(self.HANGING, printed("hang\n"))
+            verdict = ask_last(replay, suite, self.HANGING, printed("hang\n"))
             assert verdict.outcome == "diverged"
             assert verdict.message == (
                 f"{self.HANGING} cannot be replayed because it does not end within 0.2 s: raise --cause-chain-timeout."
             )
             replay.timeout_seconds = TIMEOUT_SECONDS
-            assert replay.verdict(self.HANGING, printed("1\n")).outcome == "passed"
+            assert ask_last(replay, suite, self.HANGING, printed("1\n")).outcome == "passed"
             replay.timeout_seconds = 0.2
             for _ in range(2):
                 with pytest.raises(Unreplayable, match=r"does not end within 0\.2 s"):
-                    replay.verdict(self.HANGING, printed("hang\n"))
+                    ask_last(replay, suite, self.HANGING, printed("hang\n"))
 
     def test_a_body_that_ends_the_session(self, suite):
-        with make_replay(suite, self.EXITING) as replay:
-            assert replay.verdict(self.EXITING, printed("exit\n")).outcome == "diverged"
+        with make_replay(suite, "test_ending.py") as replay:
+            assert ask_last(replay, suite, self.EXITING, printed("exit\n")).outcome == "diverged"
             with pytest.raises(Unreplayable, match=r"session ended \(.*Exit: enough is enough *\): run it alone"):
-                replay.verdict(self.EXITING, printed("stop\n"))
+                ask_last(replay, suite, self.EXITING, printed("stop\n"))
 
     @pytest.mark.parametrize(
         ("conftest", "sentence"),
@@ -168,23 +162,20 @@ class TestEndings:
         test = "test_a.py::test_a"
         (tmp_path / "conftest.py").write_text(conftest)
         (tmp_path / "test_a.py").write_text("def test_a(): pass")
-        program = identify_program(str(suite / "talk"))
-        with Replay(tmp_path, tmp_path, [], [test], program, TIMEOUT_SECONDS) as replay:
+        with Replay(tmp_path, tmp_path, [], ["test_a.py"], TIMEOUT_SECONDS) as replay:
             for _ in range(2):
                 with pytest.raises(Unreplayable, match=rf"{test} cannot be replayed because .*{sentence}"):
-                    replay.verdict(test, printed(""))
+                    ask_last(replay, suite, test, printed(""))
 
     def test_a_module_that_is_not_collected(self, suite, tmp_path):
         (tmp_path / "test_a.py").write_text("import nonexistent_module\ndef test_a(): pass")
         (tmp_path / "test_b.py").write_text("def test_b(): pass")
-        program = identify_program(str(suite / "talk"))
-        tests = ("test_a.py::test_a", "test_b.py::test_c", "test_b.py::test_b")
+        tests = ("test_a.py::test_a", "test_b.py::test_c")
         sentences = (
             r"test_a is not collected when run alone \(ModuleNotFoundError: No module named 'nonexistent_module'\): ",
             r"test_c is not collected when run alone: ",
-            r"test_b did not start talk: ",
         )
-        with Replay(tmp_path, tmp_path, [], tests, program, TIMEOUT_SECONDS) as replay:
+        with Replay(tmp_path, tmp_path, [], ["test_a.py", "test_b.py"], TIMEOUT_SECONDS) as replay:
             for test, sentence in zip(tests, sentences, strict=True):
                 with pytest.raises(Unreplayable, match=sentence):
                     replay.base(test)
@@ -192,7 +183,7 @@ class TestEndings:
     def test_nothing_is_left_behind(self, suite, tmp_path, monkeypatch):
         os.mkfifo(suite / "fifo")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        with make_replay(suite, self.LEAVING) as replay:
+        with make_replay(suite, "test_ending.py") as replay:
             assert replay.base(self.LEAVING).outcome == "passed"
             left = (suite / "fifo").open()
             assert left.readline() == "started\n"
@@ -210,7 +201,7 @@ from pytest_causechain.model.observation import Observation
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.recording.programs import identify_program
 suite, test = Path({str(suite)!r}), {self.LEAVING!r}
-with Replay(suite, suite, [], [test], identify_program(str(suite / "talk")), {TIMEOUT_SECONDS}) as replay:
+with Replay(suite, suite, [], ["test_ending.py"], {TIMEOUT_SECONDS}) as replay:
     replay.base(test)
     print(replay._process.directory, flush=True)
     input()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -125,21 +124,6 @@ class TestRefusals:
         assert it.recording.runs == ()
         return it.recording.refusals
 
-    def test_shell(self, program):
-        command = f"./{program.name}   a b c"
-        assert self.refusals(command, shell=True, cwd=program.parent) == (
-            "./echo a b c is started through a shell (shell=True): pass a list of arguments instead.",
-        )
-
-    def test_a_shell_by_name(self):
-        assert self.refusals(["/bin/sh", "-c", "exit 0"]) == (
-            "/bin/sh -c 'exit 0' starts a shell: start the compiled program itself from the test.",
-        )
-
-    def test_long_commands_are_cut(self):
-        (sentence,) = self.refusals("true " + "x" * 100, shell=True)
-        assert sentence.startswith("true " + "x" * 32 + "... is started through a shell")
-
     def test_each_sentence_once(self, build):
         plain = build("plain")
         with Recorded() as it:
@@ -168,14 +152,45 @@ class TestRefusals:
         )
         os.close(reader)
 
-    def test_asyncio(self, program):
-        async def start_program():
-            process = await asyncio.create_subprocess_exec(program, stdin=DEVNULL)
-            await process.wait()
-
+    def test_around_subprocess(self, program):
         with Recorded() as it:
-            asyncio.run(start_program())
-        assert it.recording.refusals == ("echo is started through asyncio: start it with subprocess.run instead.",)
+            os.system(f"{program} x 2>/dev/null")
+        assert it.recording.refusals == ("echo is started through os.system: start it with subprocess.run instead.",)
+
+
+class TestFixtures:
+    """What a fixture of a wider scope starts belongs to all tests that use it."""
+
+    def test_each_test_that_uses_it(self, program):
+        recorder = Recorder()
+        recorder.begin("first")
+        with recorder.set_up("F", "server"):
+            subprocess.run([program, "a"], stderr=DEVNULL)
+            with recorder.set_up("G", "inner"):
+                subprocess.run([program, "b"], stderr=DEVNULL)
+            subprocess.run([program, "c"], stderr=DEVNULL)
+        subprocess.run([program, "own"], stderr=DEVNULL)
+        first = recorder.finish("passed", ["F", "G"])
+        recorder.begin("second")
+        subprocess.run([program, "other"], stderr=DEVNULL)
+        second = recorder.finish("failed", ["F"])
+        recorder.begin("third")
+        third = recorder.finish("failed", [])
+
+        def tell(recording):
+            return [(run.command.argv[1], run.fixture, run.ordinal) for run in recording.runs]
+
+        assert tell(first) == [("a", "server", 0), ("b", "inner", 0), ("c", "server", 1), ("own", None, 0)]
+        assert tell(second) == [("a", "server", 0), ("c", "server", 1), ("other", None, 0)]
+        assert tell(third) == []
+
+    def test_set_up_again(self, program):
+        recorder = Recorder()
+        recorder.begin("test")
+        for word in ("a", "b"):
+            with recorder.set_up("F", "server"):
+                subprocess.run([program, word], stderr=DEVNULL)
+        assert [run.command.argv[1] for run in recorder.finish("passed", ["F"]).runs] == ["b"]
 
 
 def test_errors_of_ours_do_not_reach_the_test(program, monkeypatch):

@@ -16,7 +16,7 @@ FAILING = Observation("exit", 0, b"1 9 9")
 
 def compared(*elements: str, where: str = "test_x.py:7") -> Verdict:
     sides = Value("sequence", "", elements), Value("sequence", "", ("1", "2", "3"))
-    return Verdict("failed", "AssertionError", "", where, Comparison("==", *sides))
+    return Verdict("failed", "AssertionError", trail=(where,), comparison=Comparison("==", *sides))
 
 
 VERDICTS = {
