@@ -16,6 +16,14 @@ from pytest_causechain.evaluation.records import Record
 from pytest_causechain.evaluation.tables import table_hits, table_statements, tell_all
 
 
+def count(text: str) -> int:
+    """ValueError for what is none."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m pytest_causechain.evaluation",
@@ -25,13 +33,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("manifest", type=Path, help="the programs, tests and defects (evaluation/manifest.py)")
     parser.add_argument("--output", type=Path, default=Path("build/evaluation"), help="directory for the results")
     parser.add_argument("--suites", type=Path, help="directory for what the tests do (default: suites in OUTPUT)")
-    parser.add_argument("--failing", type=int, default=1, metavar="N", help="failing tests of each version (1)")
-    parser.add_argument("--covered", type=int, default=200, metavar="N", help="of each outcome, for coverage (200)")
+    parser.add_argument("--failing", type=count, default=1, metavar="N", help="failing tests of each version (1)")
+    parser.add_argument("--covered", type=count, default=200, metavar="N", help="of each outcome, for coverage (200)")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for each failing test (60)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="versions at a time (1)")
+    parser.add_argument("--jobs", type=count, default=1, metavar="N", help="versions at a time (1)")
     parser.add_argument("--seed", type=int, default=1, help="of all that is chosen by lot (1)")
     parser.add_argument("--half", choices=["first", "second"], help="only this half of the versions")
-    parser.add_argument("--sample", type=int, metavar="N", help="only so many versions, chosen by lot")
+    parser.add_argument("--sample", type=count, metavar="N", help="only so many versions, chosen by lot")
     parser.add_argument("--only", action="append", default=[], metavar="PROGRAM[/VERSION]", help="only these")
     return parser.parse_args(arguments)
 
@@ -70,7 +78,8 @@ def halve(tasks: Sequence[Task], measures: Sequence[Measure]) -> dict[str, list[
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     suites = options.suites or options.output / "suites"
-    plan = Plan(options.output, suites, options.failing, options.covered, options.timeout, options.seed)
+    covered = max(options.covered, options.failing)  # what is diagnosed must be known, too
+    plan = Plan(options.output, suites, options.failing, covered, options.timeout, options.seed)
     try:
         every = [Task(*pair, plan) for pair in shuffle_versions(read_manifest(options.manifest), plan.seed)]
     except ManifestError as error:

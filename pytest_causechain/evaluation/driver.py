@@ -103,6 +103,8 @@ def evaluate_version(task: Task) -> Record:
         chain = first.find_chain()
     except Refusal as refusal:
         return replace(record, reason=str(refusal))
+    except Exception as error:  # of one version; the others are worth their results
+        return replace(record, reason=f"an internal error came up ({error!r}): please report it.")
     write_whole(plan.directory / "chains" / f"{subject.name}-{version.name}.json", chain)
     return conclude(record, chain, first)
 
