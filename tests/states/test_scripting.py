@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
@@ -56,6 +57,8 @@ def run_in_gdb(runs: TwoRuns, side: str, script: Script, directory: Path) -> str
         ["gdb", "-nx", "-batch", "-ex", f"set args {arguments} > {output}", "-x", str(directory / "script")],
         env={"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LONG": "x" * 777},
         stdin=subprocess.DEVNULL,
+        # A laboratory in this process blocks SIGCHLD, for which gdb would wait.
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()),
         check=True,
         timeout=120,
     )
