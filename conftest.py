@@ -26,3 +26,11 @@ def same_signals() -> Iterator[None]:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _same_signals() -> Iterator[None]:
+    """A laboratory in this process blocks SIGCHLD here, and programs that later tests start inherit that."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

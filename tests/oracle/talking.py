@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.verdict import Verdict
@@ -256,8 +257,8 @@ def printed(stdout: str, code: int = 0) -> Observation:
     return Observation("exit", code, stdout.encode())
 
 
-def make_replay(suite: Path, *files: str, arguments: tuple[str, ...] = ()) -> Replay:
-    return Replay(suite, suite, arguments, files, TIMEOUT_SECONDS)
+def make_replay(suite: Path, *files: str, arguments: tuple[str, ...] = (), isolation: Wish = "auto") -> Replay:
+    return Replay(suite, suite, arguments, files, TIMEOUT_SECONDS, isolation=isolation)
 
 
 def ask_last(replay: Replay, suite: Path, test: str, observation: Observation) -> Verdict:

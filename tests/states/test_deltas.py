@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from two_runs import TwoRuns
+from two_runs import TwoRuns, hear_of_children
 
 from pytest_causechain.states.inputs import Edit, input_edits, word_edits
 
@@ -102,6 +102,12 @@ class TestNames:
         assert types["text"] == "char"
 
 
+def run_script(program: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    command = ["gdb", "-nx", "-batch", "-x", "script", str(program)]
+    streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run(command, cwd=directory, check=True, timeout=60, preexec_fn=hear_of_children, **streams)
+
+
 class TestAssignments:
     SOURCE = r"""
         #include <stdbool.h>
@@ -159,9 +165,7 @@ class TestAssignments:
         commands = ["set debuginfod enabled off", f"tbreak program.c:{line}", "ignore $bpnum 1", "run > out.txt"]
         commands += [c for d in assigned for c in (f"frame {d.frame or 0}", f"set variable {d.assignment}")]
         (tmp_path / "script").write_text("\n".join([*commands, "continue", ""]))
-        done = subprocess.run(
-            ["gdb", "-nx", "-batch", "-x", "script", program], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
+        done = run_script(program, tmp_path)
         wanted = runs.original("failing").stdout.replace(b"xy", b"\0\0")
         assert (tmp_path / "out.txt").read_bytes() == wanted, done.stdout + done.stderr
 
@@ -174,15 +178,7 @@ class TestAssignments:
         commands += [c for d in undone for c in (f"frame {d.frame or 0}", f"set variable {d.undo}")]
         (tmp_path / "script").write_text("\n".join([*commands, "continue", ""]))
         program = Path(runs.lab.program.path)
-        done = subprocess.run(
-            ["gdb", "-nx", "-batch", "-x", "script", program],
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
+        done = run_script(program, tmp_path)
         # Of an array that held no text, all there was is given back up to the first NUL.
         got = (tmp_path / "out.txt").read_bytes().replace(b"\0y", b"\0\0")
         assert got == runs.original("passing").stdout, done.stdout + done.stderr

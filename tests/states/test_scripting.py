@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 from test_transfer import WORDS
-from two_runs import TwoRuns
+from two_runs import TwoRuns, hear_of_children
 
 from pytest_causechain.model.chain import Script
 from pytest_causechain.states.deltas import Delta
@@ -57,8 +56,7 @@ def run_in_gdb(runs: TwoRuns, side: str, script: Script, directory: Path) -> str
         ["gdb", "-nx", "-batch", "-ex", f"set args {arguments} > {output}", "-x", str(directory / "script")],
         env={"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LONG": "x" * 777},
         stdin=subprocess.DEVNULL,
-        # A laboratory in this process blocks SIGCHLD, for which gdb would wait.
-        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()),
+        preexec_fn=hear_of_children,
         check=True,
         timeout=120,
     )

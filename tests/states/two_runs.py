@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -33,6 +34,11 @@ HEADERS = r"""
 """
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 300.0
+
+
+def hear_of_children() -> None:
+    """In a gdb before it starts: a laboratory in this process blocks SIGCHLD, for which gdb would wait."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 class TwoRuns:
