@@ -37,7 +37,7 @@ class Stage:
         patch.setattr(diagnosis, "diagnose_pair", self.diagnose)
         patch.setattr(case, "rank_by_traces", self.rank)
         patch.setattr(Case, "find_repairs", lambda self, deadline: None)
-        patch.setattr(Case, "_replay", lambda self, program: None)
+        patch.setattr(Case, "_replay", lambda self: None)
 
     def diagnose(self, pair: diagnosis.Pair, *_: object) -> Chain:
         self.tried.append(pair.passing_test)

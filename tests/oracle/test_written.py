@@ -110,7 +110,8 @@ def saving(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def replay(saving):
-    with Replay(saving, saving, [], ["test_save.py"], TIMEOUT_SECONDS) as replay:
+    # Isolated, it would write to a view that nobody else sees.
+    with Replay(saving, saving, [], ["test_save.py"], TIMEOUT_SECONDS, isolation="off") as replay:
         yield replay
 
 

@@ -89,7 +89,7 @@ def line_of(text: str) -> Comparison:
 
 
 def test_more_words_of_the_first_wrong_line_are_nearer():
-    failure = Verdict("failed", "AssertionError", "", "test_x.py:7", line_of("sum 13 mean 4.5"))
+    failure = Verdict("failed", "AssertionError", trail=("test_x.py:7",), comparison=line_of("sum 13 mean 4.5"))
     assert is_nearer(replace(failure, comparison=line_of("sum 12 mean 4.5")), failure)
     assert not is_nearer(replace(failure, comparison=line_of("sum 14 mean 4.0")), failure)
 
