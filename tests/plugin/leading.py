@@ -40,8 +40,7 @@ def read_commands(chain: dict[str, Any]) -> list[Command]:
             program,
             tuple(party["argv"]),
             party["cwd"],
-            tuple((name, value) for name, value in party["environment"]),
-            party["stdin"].encode("utf-8", "surrogateescape"),
+            stdin=party["stdin"].encode("utf-8", "surrogateescape"),
         )
         for party in (chain["passing"], chain["failing"])
     ]

@@ -26,10 +26,9 @@ from test_fixture_chains import find_line, name_place
 
 # Repairs have tests of their own, and take longer than all the rest.
 NEIGHBOURS_ONLY = """
-from pytest_causechain.case import Case
-from pytest_causechain.repairs.search import Findings
+from pytest_causechain import case
 
-Case.find_repairs = lambda self, deadline: Findings()
+case.find_repairs = lambda *arguments: None
 """
 # These are diagnosed in sessions of their own, with repairs.
 REPAIRED = ("sample", "jukebox", "tidy", "spool", "glossary", "ledger", "roster", "library", "tariffs")
