@@ -237,7 +237,8 @@ class SessionDiagnosis:
                     self._publisher.publish(failure.report, future.result())
             raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # What a thread has opened it closes itself.
+            pool.shutdown(cancel_futures=True)
 
     def _diagnose(self, failure: Failure, crew: Crew) -> Chain:
         """In a thread of its own."""
