@@ -23,6 +23,8 @@ from pytest_causechain.settings import Settings
 from pytest_causechain.workforce import Workforce
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.case import Case
@@ -223,16 +225,18 @@ class SessionDiagnosis:
         from concurrent.futures import ThreadPoolExecutor
 
         pool = ThreadPoolExecutor(min(ABREAST, len(crew.workers), len(failures)), "causechain-diagnosis")
-        futures = [pool.submit(self._diagnose, failure, crew) for failure in failures]
+        futures: list[Future[Chain]] = []
         published = 0
         try:
+            for failure in failures:
+                futures.append(pool.submit(self._diagnose, failure, crew))
             for failure, future in zip(failures, futures, strict=True):
                 self._publisher.publish(failure.report, future.result())
                 published += 1
         except KeyboardInterrupt:
             self._interrupted.set()
             # What has not begun does not begin any more, what has tells what it knows.
-            for failure, future in list(zip(failures, futures, strict=True))[published:]:
+            for failure, future in list(zip(failures, futures, strict=False))[published:]:
                 if not future.cancel():
                     self._publisher.publish(failure.report, future.result())
             raise
