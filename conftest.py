@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 
 import hypothesis
-import pytest
 
 pytest_plugins = ["pytester"]
 
@@ -18,19 +16,3 @@ hypothesis.settings.load_profile("causechain")
 for sign, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
     if signal.getsignal(sign) is signal.SIG_IGN:
         signal.signal(sign, handler)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def same_signals() -> Iterator[None]:
-    """A laboratory in this process blocks SIGCHLD here, and programs that later tests start inherit that."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _same_signals() -> Iterator[None]:
-    """A laboratory in this process blocks SIGCHLD here, and programs that later tests start inherit that."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

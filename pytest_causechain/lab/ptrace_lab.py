@@ -70,7 +70,7 @@ FRAMES_LIMIT = 10_000
 
 
 class PtraceLab(StartingLab):
-    """Use as a context manager, in a process with a single thread: SIGCHLD stays blocked there."""
+    """Use as a context manager, in a process with a single thread: SIGCHLD is blocked there until it is closed."""
 
     # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
     recordable = 2_000_000
@@ -90,16 +90,21 @@ class PtraceLab(StartingLab):
         self._outputs: dict[Side, bytes] = {}
         # By the original runs.
         self._used = NOTHING_USED
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        found = find_libraries(failing, libraries, deadline) if libraries else Libraries()
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        try:
+            found = find_libraries(failing, libraries, deadline) if libraries else Libraries()
+            self._debugger = Debugger(failing.program.path, found.paths, cache)
+        except BaseException:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            raise
         self.notes = found.notes
-        self._debugger = Debugger(failing.program.path, found.paths, cache)
         self.program = self._debugger.program
         self._rows = frozenset(self.program.rows)
 
     def close(self) -> None:
         super().close()
         self._debugger.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def processes(self) -> list[int]:
         return [*self._debugger.processes(), *super().processes()]

@@ -5,7 +5,6 @@ machine is asserted: that all ways see the same."""
 
 from __future__ import annotations
 
-import signal
 import statistics
 import subprocess
 import time
@@ -124,7 +123,6 @@ def test_experiment(command: Callable[[str], Command]) -> None:
 def test_trace_of_three_million_calls(command: Callable[[str], Command]) -> None:
     """In this process, so that only the tracing is measured and not the way of 48 MB of records from the engine."""
     subject = command(BUSY)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with PtraceLab(subject, subject, time.monotonic() + PLENTY_SECONDS) as lab:
         functions = [f.address for f in lab.program.functions]
         lab.experiment("passing")
@@ -134,7 +132,6 @@ def test_trace_of_three_million_calls(command: Callable[[str], Command]) -> None
             "traced": lambda: counted.append(len(lab.trace("passing", (), functions, limit=3_000_001))),
         }
         show("3,000,001 function entries recorded", measure(ways, 7), "native")
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert set(counted) == {3_000_001}
 
 

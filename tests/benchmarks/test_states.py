@@ -4,7 +4,6 @@ All ways are measured in one run, on the same state. Only what cannot depend on 
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -161,13 +160,11 @@ def walk_by_expressions(command: Command) -> float:
 
 
 def test_states(commands):
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with PtraceLab(*commands, time.monotonic() + 600) as lab:
         statements = (s for function in lab.program.functions for s in function.statements)
         stop = next(s.address for s in statements if s.line == line_of("/* here */"))
         visits = [lab.visit(side, (Stop(stop, 1),)) for side in ("passing", "failing")]
         layouts = Layouts(lab.program.types)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # or gdb waits in vain for the program it runs
     best: dict[str, float] = {}
 
     def measure(name: str, begin: float) -> None:

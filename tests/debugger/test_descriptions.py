@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,14 +57,6 @@ def program(build) -> str:
 @pytest.fixture
 def cache(tmp_path) -> Path:
     return tmp_path / "cache"
-
-
-@pytest.fixture(autouse=True)
-def signal_mask() -> Iterator[None]:
-    """A laboratory in this process leaves SIGCHLD blocked."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @pytest.fixture

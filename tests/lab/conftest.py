@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,14 +15,6 @@ from pytest_causechain.model.command import Program
 
 Build = Callable[..., Program]
 MakeLab = Callable[..., RemoteLab]
-
-
-@pytest.fixture(autouse=True)
-def _same_signals() -> Iterator[None]:
-    """A laboratory in this process blocks SIGCHLD here, and programs that later tests start inherit that."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @pytest.fixture(scope="session")

@@ -323,10 +323,10 @@ def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_fact
 def varying(command, temporary, monkeypatch) -> Iterator[PtraceLab]:
     """A lab where a container forbids personality()."""
     monkeypatch.setattr(subject, "fix_addresses", lambda: None)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with PtraceLab(command(), command("threads"), time.monotonic() + PLENTY_SECONDS) as lab:
         yield lab
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    # Else programs that later tests start would inherit that.
+    assert signal.SIGCHLD not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     assert_nothing_left(command, temporary)
 
 
