@@ -65,6 +65,8 @@ class Case(Closing):
     # All lines that something speaks against, once the chain is found: it tells only the first ones.
     ranking: Ranking | None = None
     _findings: Findings | None = None
+    # Why there are none.
+    _obstacle: str | None = None
     # Of its neighbours and findings: several failing tests may be diagnosed at a time.
     _lock: threading.RLock = field(default_factory=threading.RLock)
     # Passing tests whose runs are of no use, with the reason; and how many of the others' runs were traced.
@@ -191,8 +193,10 @@ class Case(Closing):
                 settings = self.settings
                 known = (self._findings, settings.libraries, settings.cache, settings.precautions, settings.share)
                 find_repairs(self.command, passing, failing, hearing.ask, end, self.progress, *known)
-            except Refusal:
-                pass  # the chain against a neighbour will tell the same, or manage without
+            except BudgetUsedUp:
+                pass
+            except Refusal as refusal:
+                self._obstacle = str(refusal)  # the chain against a neighbour will tell the same, or manage without
             self.seconds = time.monotonic() - begin
         return self._findings
 
@@ -227,7 +231,8 @@ class Case(Closing):
         ranking = self.ranking = self._rank(chains)
         told = [chain for chain in chains if chain.status != "none"]
         findings = self._findings or Findings()
-        nothing = Chain(self.test, "none", reason or self.absence or str(BudgetUsedUp()), self.command.program)
+        why = reason or self._obstacle or self.absence or str(BudgetUsedUp())
+        nothing = Chain(self.test, "none", why, self.command.program)
         if not told and not any(found.is_full for found in findings.found):
             return chains[-1] if chains else nothing
         first = next(iter([*told, *chains, nothing]))

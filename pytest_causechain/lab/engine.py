@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,9 +25,12 @@ from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.copied_stage import CopiedStage
+from pytest_causechain.process.elf import names_symbol
 from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans
 from pytest_causechain.process.remains import end_orphans
+from pytest_causechain.process.self_tracing import traces_itself
+from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import CannotStart, require_tracing
 from pytest_causechain.recording.programs import identify_program
 
@@ -138,6 +142,7 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     cache = hold(message.cache) if message.cache is not None else None
     commands = (message.passing, message.failing, *message.others)
     stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
+    require_no_tracer(message.failing, message.passing, message.deadline, stage)
     if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
         if isinstance(stage, CopiedStage):  # gdb starts programs where they were started
             stage, isolation = None, NO_ISOLATION
@@ -148,6 +153,19 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     lab.notes += find_weaknesses(lab.program)
     lab.isolation, lab.bounds = isolation, message.precautions.bounds
     return lab
+
+
+def require_no_tracer(failing: Command, passing: Command, deadline: float, stage: Stage | None) -> None:
+    """A Refusal when one of them traces itself; where that cannot be found out, the runs show it."""
+    if not names_symbol(failing.program.path, "ptrace"):
+        return
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        places = {c: c.cwd if stage is None else stage.lend_directory(c) for c in dict.fromkeys((failing, passing))}
+        if any(traces_itself(command, directory, deadline) for command, directory in places.items()):
+            raise Refusal(
+                f"{Path(failing.program.path).name} traces itself by ptrace(2), so that experiments cannot: switch "
+                "that off where it is tested."
+            )
 
 
 def hold(directory: Path) -> Path:

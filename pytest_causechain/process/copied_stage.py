@@ -43,12 +43,19 @@ class CopiedStage(Stage):
         for number, area in enumerate(self._areas):
             source = before.upper.get(number, area)
             if here == source or here.startswith(os.path.join(source, "")):
-                self._made += 1
-                copy = str(self._own / f"{self._made}" / Path(area).name)
-                shutil.copytree(source, copy, symlinks=True, ignore_dangling_symlinks=True)
+                copy = self._copy(source, Path(area).name)
                 inject(process, "chdir", os.path.normpath(os.path.join(copy, os.path.relpath(here, source))))
                 return View(upper={number: copy})
         return before
+
+    def _copy(self, source: str, name: str) -> str:
+        self._made += 1
+        copy = str(self._own / f"{self._made}" / name)
+        shutil.copytree(source, copy, symlinks=True, ignore_dangling_symlinks=True)
+        return copy
+
+    def lend_directory(self, command: Command) -> str:
+        return self._copy(command.cwd, Path(command.cwd).name)
 
     def find_original(self, path: str) -> str:
         return path

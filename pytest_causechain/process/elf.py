@@ -108,6 +108,16 @@ def find_symbols(path: str, names: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
+@cache
+def names_symbol(path: str, wanted: str) -> bool:
+    """Whether the file defines or asks for it."""
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        sections = read_sections(content)
+        tables = [s for s in sections if s.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS)]
+        names = (name for table in tables for name, _ in _symbols(content, table, sections[table.link].offset))
+        return any(name.partition(b"@")[0] == wanted.encode() for name in names)
+
+
 def find_objects(path: str) -> list[tuple[str, int, int]]:
     """Name, address and size of all that the symbol tables know of the program's own writable data."""
     found: dict[int, tuple[str, int, int]] = {}

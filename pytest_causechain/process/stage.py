@@ -159,6 +159,10 @@ class Stage:
         for upper in view.upper.values():
             shutil.rmtree(Path(upper).parent, ignore_errors=True)
 
+    def lend_directory(self, command: Command) -> str:
+        """To a run that gets no view of its own: where it can work without harm."""
+        return command.cwd
+
     def find_original(self, path: str) -> str:
         """Where to look for what is really there."""
         for number, area in enumerate(self._areas):

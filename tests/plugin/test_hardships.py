@@ -36,6 +36,7 @@ def pytest_runtest_logfinish(nodeid):
             file.write("int more;\\n")
         subprocess.run(["cc", "-g", "-O0", "-o", "count", "count.c"], check=True)
 """
+SELF_TRACING = COUNT.replace("return", "if (ptrace(PTRACE_TRACEME, 0, 0, 0) != 0) return 9;\n    return")
 
 
 @pytest.fixture
@@ -87,6 +88,13 @@ def test_setuid(directory):
     (directory / "count").chmod(0o4755)
     assert read_sentence(diagnose(directory)) == (
         "count runs with the rights of its owner, which it has not when traced: test a copy without."
+    )
+
+
+def test_the_program_traces_itself(directory):
+    compile_program(directory / "count", f"#include <sys/ptrace.h>\n{SELF_TRACING}")
+    assert read_sentence(diagnose(directory)) == (
+        "count traces itself by ptrace(2), so that experiments cannot: switch that off where it is tested."
     )
 
 
