@@ -17,7 +17,7 @@ from pytest_causechain.model.chain import Alternative, Chain, Rival
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Recording, Run
-from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import rank_by_traces
@@ -193,6 +193,8 @@ class Case(Closing):
                 settings = self.settings
                 known = (self._findings, settings.libraries, settings.cache, settings.precautions, settings.share)
                 find_repairs(self.command, passing, failing, hearing.ask, end, self.progress, *known)
+            except Hopeless:
+                raise
             except BudgetUsedUp:
                 pass
             except Refusal as refusal:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_causechain.debugger.descriptions import DescriptionStore
-from pytest_causechain.debugger.gdb import Gdb, GdbFailure, locate_gdb
+from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost, locate_gdb
 from pytest_causechain.debugger.layouts import FrameLayouts
 from pytest_causechain.debugger.program import (
     ProgramMap,
@@ -42,6 +42,8 @@ class Debugger(Closing):
             self.program: ProgramMap = make_program(path, libraries, self._description)
         except GdbFailure as failure:
             self._close_gdb()
+            if isinstance(failure, GdbLost):
+                raise
             raise Refusal(f"gdb cannot read {path} ({failure}): build it anew with -g.") from None
         except BaseException:
             self._close_gdb()

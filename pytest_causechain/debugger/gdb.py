@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_causechain.debugger.launch import Launch
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import Hopeless, Refusal
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.linux import die_with_parent
 from pytest_causechain.process.remains import await_writers, end_group
@@ -44,16 +44,28 @@ START = [
     "-iex", "set exec-wrapper env",  # what the script in the shell's place executes first, see launch.py
     "-iex", "set disable-randomization on",
 ]  # fmt: skip
+# In what it says: words in quotes, and what is not a bracket.
+STRING, NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"'), re.compile(r"[^][{}]+")
+READ_BYTES = 1 << 16
 # How long gdb may take for what does not depend on the program under test.
 PATIENCE_SECONDS = 30.0
 # To begin with: one that hangs should be told as such while there is time for it.
 START_SECONDS = 10.0
+END_SECONDS = 2.0
 # How long it may take to tell where a halted program was: symbols of its libraries are read for that.
 HALT_SECONDS = 5.0
 
 
 class GdbFailure(Exception):
     """gdb answered with an error, or not at all."""
+
+
+class GdbLost(GdbFailure):
+    """It has ended, or does not answer any more: an accident, unless it happens again."""
+
+
+def unusable(why: str) -> Refusal:
+    return Hopeless(f"gdb cannot be used ({why}): {INSTALL} with Python support.")
 
 
 def addresses_vary(program: str) -> Refusal:
@@ -66,7 +78,7 @@ def addresses_vary(program: str) -> Refusal:
 def locate_gdb() -> str:
     path = shutil.which("gdb")
     if path is None:
-        raise Refusal(f"gdb was not found: {INSTALL}.")
+        raise Hopeless(f"gdb was not found: {INSTALL}.")
     return path
 
 
@@ -77,13 +89,13 @@ def find_gdb() -> str:
         ask = [path, "-nx", "--version"]
         answer = subprocess.run(ask, capture_output=True, text=True, timeout=20, env=gdb_environment())
     except (OSError, subprocess.SubprocessError) as error:
-        raise Refusal(f"gdb does not start ({error}): {INSTALL}.") from None
+        raise Hopeless(f"gdb does not start ({error}): {INSTALL}.") from None
     name = answer.stdout.partition("\n")[0]
     version = re.search(r"(\d+)\.\d+\S*\s*$", name)
     if version is None:
-        raise Refusal(f"{path} does not tell its version: {INSTALL}.")
+        raise Hopeless(f"{path} does not tell its version: {INSTALL}.")
     if int(version[1]) < OLDEST:
-        raise Refusal(f"{name} is too old: {INSTALL}.")
+        raise Hopeless(f"{name} is too old: {INSTALL}.")
     return path
 
 
@@ -96,13 +108,13 @@ class Gdb(Closing):
     """Use as a context manager: leaving it ends gdb, the program it runs and the directory of side files."""
 
     def __init__(self, program: str) -> None:
-        from pygdbmi.IoManager import IoManager  # takes a while: only where it is needed
-
         gdb = find_gdb()
         self.program = program
         self.directory = Path(tempfile.mkdtemp(prefix="causechain-"))
         self._tokens = itertools.count(1)
         self._running: Launch | None = None
+        # The beginning of a line that is not complete yet.
+        self._begun = b""
         agent = str(Path(__file__).with_name("agent.py"))
         # The mask is inherited, and a gdb that never hears of SIGCHLD waits for ever.
         mask = signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -111,7 +123,7 @@ class Gdb(Closing):
                 [gdb, *START, "-x", agent, "--", program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 bufsize=0,
                 env=gdb_environment(),
                 start_new_session=True,  # so that Ctrl-C reaches pytest alone
@@ -120,16 +132,16 @@ class Gdb(Closing):
             )
         except OSError as error:
             shutil.rmtree(self.directory, ignore_errors=True)
-            raise Refusal(f"gdb does not start ({error}): {INSTALL}.") from None
+            raise Hopeless(f"gdb does not start ({error}): {INSTALL}.") from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._io = IoManager(self._process.stdin, self._process.stdout, self._process.stderr)
         try:
             self.command("-causechain-sync", START_SECONDS)
         except GdbFailure as failure:
             self.close()
-            raise Refusal(f"gdb cannot be used ({failure}): {INSTALL} with Python support.") from None
+            if isinstance(failure, GdbLost):
+                raise
+            raise unusable(str(failure)) from None
         except BaseException:
             self.close()
             raise
@@ -143,18 +155,22 @@ class Gdb(Closing):
         # traces, but not what that has started.
         if (pid := self._running_pid()) is not None:
             end_group(pid)
-        with contextlib.suppress(OSError, ValueError):
-            self._io.write("-gdb-exit", read_response=False)
-        try:
-            self._process.wait(2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        with contextlib.suppress(GdbFailure):
+            self._send("-gdb-exit")
+        self._end()
+        for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end(self) -> int:
+        """Its status; it is about to end by itself."""
+        try:
+            return self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
     def command(self, text: str, timeout_seconds: float = PATIENCE_SECONDS) -> Any:
         """Send one MI command; the payload of the reply that carries its token."""
@@ -202,7 +218,7 @@ class Gdb(Closing):
         if reply is None and self._running is not None:
             reply = self._halt(token)
         if reply is None or not reply_file.exists():
-            raise GdbFailure("gdb does not answer any more")
+            raise GdbLost("it does not answer any more")
         try:
             answer: dict[str, Any] = json.loads(reply_file.read_bytes())
         except (OSError, ValueError, RecursionError) as error:
@@ -226,30 +242,52 @@ class Gdb(Closing):
         return None
 
     def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
         try:
-            self._io.write(line, read_response=False)
+            if not select.select([], [self._process.stdin], [], PATIENCE_SECONDS)[1]:
+                raise GdbLost("gdb does not listen")
+            self._process.stdin.write(f"{line}\n".encode())
         except (OSError, ValueError) as error:
-            raise GdbFailure(f"gdb has ended ({error})") from None
-
-    def _parse(self) -> list[dict[str, Any]]:
-        try:
-            return list(self._io.get_gdb_response(timeout_sec=0, raise_error_on_timeout=False))
-        except Exception as error:  # of whatever kind: pygdbmi trusts in what it reads
-            raise GdbFailure(f"gdb says what cannot be understood ({error!r})") from None
+            raise GdbLost(f"gdb has ended ({error})") from None
 
     def _reply(self, token: int, deadline: float) -> dict[str, Any] | None:
-        """pygdbmi's own waiting takes 0.2 s a command and mistakes a slow reply for the next one's."""
-        io, process = self._io, self._process
-        streams = [io.stdout_fileno, io.stderr_fileno]
+        """All other lines are of no interest."""
+        begin = b"%d^" % token
         while (left := deadline - time.monotonic()) > 0:
-            ready, _, _ = select.select(streams, [], [], min(left, 1.0))
-            if not ready:
-                if process.poll() is not None:
-                    raise GdbFailure(f"gdb has ended with status {process.returncode}")
-                continue
-            for message in self._parse():
-                if message["type"] == "result" and message["token"] == token:
-                    return dict(message)
-            if process.poll() is not None:
-                raise GdbFailure(f"gdb has ended with status {process.returncode}")
+            line = next((line for line in self._read_lines(left) if line.startswith(begin)), None)
+            if line is not None:
+                return parse_reply(line.decode(errors="replace"))
         return None
+
+    def _read_lines(self, timeout_seconds: float) -> list[bytes]:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], timeout_seconds)[0]:
+            return []
+        data = os.read(self._process.stdout.fileno(), READ_BYTES)
+        if not data:
+            raise GdbLost(f"gdb has ended with status {self._end()}")
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        return lines
+
+
+def parse_reply(line: str) -> dict[str, Any]:
+    from pygdbmi.gdbmiparser import parse_response  # takes a while: only where it is needed
+
+    # pygdbmi never returns from a list that is not closed.
+    if is_open(line):
+        raise GdbFailure("gdb says what cannot be understood (it has no end)")
+    try:
+        reply = dict(parse_response(line))
+    except Exception as error:  # of whatever kind: pygdbmi trusts in what it reads
+        raise GdbFailure(f"gdb says what cannot be understood ({error!r})") from None
+    if reply["type"] != "result":
+        raise GdbFailure("gdb says what cannot be understood (it is no reply)")
+    return reply
+
+
+def is_open(line: str) -> bool:
+    """Whether some bracket of it is without its counterpart."""
+    brackets = NO_BRACKETS.sub("", STRING.sub("", line))
+    while (shorter := brackets.replace("[]", "").replace("{}", "")) != brackets:
+        brackets = shorter
+    return brackets != ""

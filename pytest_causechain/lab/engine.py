@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_causechain.debugger.gdb import GdbFailure, locate_gdb
+from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, locate_gdb
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
@@ -23,7 +23,7 @@ from pytest_causechain.lab.weaknesses import find_weaknesses
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
-from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.elf import names_symbol
 from pytest_causechain.process.isolation import isolate
@@ -84,13 +84,15 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The value of a call, with the name of the lab by then and the types it has learned since the last answer; or
-    why there is none: the user's time is over, a sentence for the user, or a trouble that another try may not meet."""
+    why there is none: the user's time is over, a sentence for the user, or a trouble that another try may not meet.
+    `is_hopeless`: the sentence holds for whatever is tried; the trouble is gdb's, should it be met again."""
 
     value: Any = None
     lab: str = ""
     types: tuple[dict[str, Any], ...] = ()
     is_used_up: bool = False
     refusal: str = ""
+    is_hopeless: bool = False
     trouble: str = ""
 
 
@@ -116,9 +118,11 @@ def serve(connection: Connection[Any, Any]) -> int:
             except BudgetUsedUp:
                 answer = Answer(is_used_up=True)
             except Refusal as refusal:
-                answer = Answer(refusal=str(refusal))
+                answer = Answer(refusal=str(refusal), is_hopeless=isinstance(refusal, Hopeless))
             except CannotStart as error:
                 answer = Answer(refusal=f"{error}: {LEAVE_ALONE}")
+            except GdbLost as lost:
+                answer = Answer(trouble=str(lost), is_hopeless=True)
             except (GdbFailure, OSError) as error:
                 answer = Answer(trouble=f"{type(error).__name__}: {error}")
             if lab is not None:
@@ -162,7 +166,7 @@ def require_no_tracer(failing: Command, passing: Command, deadline: float, stage
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         places = {c: c.cwd if stage is None else stage.lend_directory(c) for c in dict.fromkeys((failing, passing))}
         if any(traces_itself(command, directory, deadline) for command, directory in places.items()):
-            raise Refusal(
+            raise Hopeless(
                 f"{Path(failing.program.path).name} traces itself by ptrace(2), so that experiments cannot: switch "
                 "that off where it is tested."
             )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from pytest_causechain.debugger.gdb import unusable
 from pytest_causechain.debugger.program import ProgramMap, Signature
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.batch import Batch
@@ -37,7 +38,7 @@ from pytest_causechain.model.intervention import Intervention, Patch, SeenValues
 from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 from pytest_causechain.process.effects import Effect
@@ -57,6 +58,10 @@ R = TypeVar("R")
 
 class _Trouble(Exception):
     """The engine or its gdb is lost."""
+
+    def __init__(self, text: str, is_gdb: bool = False) -> None:
+        super().__init__(text)
+        self.is_gdb = is_gdb
 
 
 class AnyEngine(Protocol):
@@ -250,6 +255,8 @@ class RemoteLab(Lab):
             return self._attempt(message)
         except _Trouble as trouble:
             self._abandon()
+            if trouble.is_gdb:
+                raise unusable(str(trouble)) from None
             raise Refusal(f"the engine failed twice at the same work ({trouble}): please report this.") from None
 
     def _attempt(self, message: Open | Call) -> Any:
@@ -426,11 +433,11 @@ def ask(engine: AnyEngine, message: Open | Call, patience_seconds: float) -> Ans
     except CompanionLost as lost:
         raise _Trouble("it does not answer in time" if lost.is_late else last_line(lost.log)) from None
     if answer.trouble:
-        raise _Trouble(answer.trouble)
+        raise _Trouble(answer.trouble, answer.is_hopeless)
     if answer.is_used_up:
         raise BudgetUsedUp
     if answer.refusal:
-        raise Refusal(answer.refusal)
+        raise (Hopeless if answer.is_hopeless else Refusal)(answer.refusal)
     return answer
 
 

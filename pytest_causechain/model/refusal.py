@@ -7,6 +7,10 @@ class Refusal(Exception):
     """Raised where a diagnosis cannot go on; its text is the sentence shown to the user."""
 
 
+class Hopeless(Refusal):
+    """It holds for all runs of the program here: there is no use in trying another one."""
+
+
 class BudgetUsedUp(Refusal):
     """The time given to one failing test is over; what is known so far still counts."""
 

@@ -20,7 +20,7 @@ from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.moments.alignment import align_trees
 from pytest_causechain.moments.tree import build_tree
 from pytest_causechain.neighbours.ranking import Neighbour
@@ -76,6 +76,8 @@ def rank_by_traces(
         ) as lab:
             if lab.name != "gdb":  # which knows of two runs only
                 comparison.run(lab)
+    except Hopeless:
+        raise
     except Refusal:
         pass  # the diagnosis itself will tell why
     return comparison.result()

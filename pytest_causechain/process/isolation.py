@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import NO_ISOLATION, Isolation, Precautions, Wish
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import Hopeless
 from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.stage import Stage, find_areas, is_within, named_directories
 
@@ -22,7 +22,7 @@ def isolate(precautions: Precautions, commands: Sequence[Command], directory: st
     if obstacle is None:
         return Stage(areas, directory), Isolation("view", "read-only", "none", "single")
     if precautions.isolation == "require":
-        raise Refusal(
+        raise Hopeless(
             f"experiments cannot be isolated here ({obstacle}): allow user namespaces, or set cause_chain_isolation "
             "to auto."
         )

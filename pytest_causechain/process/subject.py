@@ -10,7 +10,7 @@ from functools import partial
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.process.elf import find_symbols
 from pytest_causechain.process.filter import spare_others
 from pytest_causechain.process.injection import inject
@@ -199,7 +199,7 @@ def require_tracing() -> None:
     try:
         ptrace(SEIZE, pid)
     except OSError as error:
-        raise Refusal(
+        raise Hopeless(
             f"this system does not let programs be traced ({error.strerror} from ptrace): in a container allow it "
             "(docker run --cap-add=SYS_PTRACE), elsewhere set kernel.yama.ptrace_scope to 1."
         ) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.debugger.gdb import Gdb, GdbFailure, find_gdb
+from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost, find_gdb
 from pytest_causechain.debugger.launch import write_launch
 from pytest_causechain.debugger.program import ask_description
 from pytest_causechain.model.command import Command, Program
@@ -156,7 +156,7 @@ class TestRefusals:
     def test_it_dies_at_the_start(self, program, only_path, side_files):
         write_gdb(only_path, "[ $2 = --version ] && echo 'GNU gdb (GDB) 13.1' || exit 3")
         before = find_children()
-        with pytest.raises(Refusal, match=r"gdb cannot be used .*: install gdb 12 or newer .* with Python support"):
+        with pytest.raises(GdbLost, match="gdb has ended with status 3"):
             Gdb(program)
         assert list(side_files.iterdir()) == []
         assert find_children() == before

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_causechain.debugger.descriptions import DescriptionStore
-from pytest_causechain.debugger.gdb import Gdb, GdbFailure
+from pytest_causechain.debugger.gdb import Gdb, GdbFailure, parse_reply
 from pytest_causechain.lab.laboratory import RECORD, Trace
 from pytest_causechain.lab.weaknesses import is_optimised
 from pytest_causechain.model.command import Command, Program
@@ -89,13 +89,8 @@ def make_gdb(tmp_path: Path, replies: list[bytes], answer: bytes) -> Gdb:
     """One whose gdb says this, and writes that to the file it was asked for."""
     gdb = Gdb.__new__(Gdb)
     gdb.program, gdb.directory = "program", tmp_path
-    process = subprocess.Popen(
-        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
-    )
-    from pygdbmi.IoManager import IoManager
-
-    gdb._process, gdb._running = process, None
-    gdb._io = IoManager(process.stdin, process.stdout, process.stderr)
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    gdb._process, gdb._running, gdb._begun = process, None, b""
     process.stdin.write(b"\n".join(replies) + b"\n")
     gdb._tokens = iter(range(1, 100))
     (tmp_path / "prepared").write_bytes(answer)
@@ -110,10 +105,10 @@ def make_gdb(tmp_path: Path, replies: list[bytes], answer: bytes) -> Gdb:
     return gdb
 
 
-# Without lists: pygdbmi never returns from one that is not closed. Then the engine is ended, as when gdb itself hangs.
 lines = st.one_of(
-    st.binary(max_size=60).map(lambda text: text.replace(b"\n", b" ").replace(b"[", b"{")),
-    st.sampled_from([b"(gdb)", b"^done,", b'1^done,a="', b"*stopped,reason={", b'~"\\303', b"1^error", b"^done,a"]),
+    st.binary(max_size=60).map(lambda text: text.replace(b"\n", b" ")),
+    st.sampled_from([b"(gdb)", b"^done,", b'2^done,a="', b"*stopped,reason={", b'~"\\303', b"2^error", b"^done,a"]),
+    st.text('[]{}",=ab\\', max_size=20).map(lambda text: b"2^done,a=" + text.encode()),
 )
 answers = st.one_of(st.binary(max_size=30), st.sampled_from([b"[]", b"{}", b"null", b'{"a"']))
 
@@ -130,8 +125,18 @@ def test_gdb(tmp_path, replies, answer):
     finally:
         gdb._process.kill()
         gdb._process.wait()
-        for stream in (gdb._process.stdin, gdb._process.stdout, gdb._process.stderr):
+        for stream in (gdb._process.stdin, gdb._process.stdout):
             stream.close()
+
+
+@fuzz
+@given(st.text('[]{}",=ab\\', max_size=40))
+def test_replies(text):
+    """pygdbmi would go on reading for ever."""
+    try:
+        assert parse_reply(f"1^done,a={text}")["message"] == "done"
+    except GdbFailure as failure:
+        assert "cannot be understood" in str(failure)
 
 
 RECORDING = Recording(
