@@ -285,6 +285,8 @@ class _Diagnosis:
         """What is known by now."""
         if reason is None and self.timeline is not None and self.timeline.is_cut:
             reason = "the runs make more calls than can be looked at; give the failing test a smaller input."
+        if reason is None and self.inquiry is not None and self.inquiry.is_cut:
+            reason = "the program keeps more in memory than is looked at; give the failing test a smaller input."
         if reason is None and self.lab is not None and self.lab.notes:
             reason = " ".join(self.lab.notes)
         known = replace(self.known, reason=reason, statistics=self.statistics())

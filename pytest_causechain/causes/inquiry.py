@@ -111,6 +111,8 @@ class Inquiry:
         self.shown: set[Moment] = set()
         self.vertices = 0
         self.unreadable = 0
+        # Whether some state was larger than what is looked at.
+        self.is_cut = False
         self.most_deltas = 0
 
     @property
@@ -282,6 +284,7 @@ class Inquiry:
                 return None
             self.unreadable = max(self.unreadable, passing.unreadable, failing.unreadable)
             graphs = (self._graph(passing), self._graph(failing))
+            self.is_cut = self.is_cut or any(graph.is_cut for graph in graphs)
             comparison = compare_states(match_states(*graphs))
             self.capture_seconds += time.monotonic() - begin
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))

@@ -297,7 +297,8 @@ class Run:
         of bytes that could not be read of it."""
         saved, position, unreadable = [], 0, 0
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory, open(path, "wb") as output:
-            for start, end, permissions, _, name in mappings(self.pid):
+            # Without the stack nothing leads to the rest.
+            for start, end, permissions, _, name in sorted(mappings(self.pid), key=lambda row: row[4] != "[stack]"):
                 own = name in self.request["own"]
                 if "r" not in permissions or not (own or name in ("", "[heap]", "[stack]")):
                     continue

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import struct
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,10 +58,11 @@ from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_o
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, Tracee
 from pytest_causechain.process.tracer import Tracer
+from pytest_causechain.states.memory import HEADER, measure_mapped_chunk
 
-# What a state may weigh; a larger one is cut off here and the self-check tells.
+# What a state may weigh; a larger one is cut off here, and that is told.
 MEMORY_LIMIT = 256 << 20
-# No program fills such a mapping; sanitizers reserve them for their own books.
+# Sanitizers reserve such mappings for their own books; of a program's own it is told that they were left out.
 ANONYMOUS_LIMIT = 64 << 20
 RED_ZONE = 128
 OUTPUT_LINK = Path(f"/memfd:{OUTPUT} (deleted)")
@@ -316,11 +318,13 @@ class PtraceLab(StartingLab):
         of bytes that could not be read of it."""
         regions: list[Region] = []
         left, unreadable = MEMORY_LIMIT, 0
-        for mapping in skip_unused_stack(process.pid, mappings):
+        # Without the stack nothing leads to the rest.
+        for mapping in sorted(skip_unused_stack(process.pid, mappings), key=lambda mapping: mapping.name != "[stack]"):
             own = mapping.name in self.program.modules
             if "r" not in mapping.permissions or not (own or mapping.name in KINDS):
                 continue
             if not mapping.name and mapping.end - mapping.start > ANONYMOUS_LIMIT:
+                unreadable += measure_left_out(process, mapping)
                 continue
             start = max(mapping.start, (sp - RED_ZONE) & -PAGE) if mapping.name == "[stack]" else mapping.start
             try:
@@ -370,6 +374,14 @@ class PtraceLab(StartingLab):
 
 class _Seen(Exception):
     """A crashed process has been looked at and is gone."""
+
+
+def measure_left_out(process: Tracee, mapping: Mapping) -> int:
+    """The bytes of a large mapping that the program itself asked for."""
+    try:
+        return measure_mapped_chunk(process.read(mapping.start, HEADER))
+    except (OSError, struct.error):
+        return 0
 
 
 def find_libraries(command: Command, patterns: Sequence[str], deadline: float) -> Libraries:

@@ -48,6 +48,11 @@ class MemoryGraph:
         return self._unfolding.objects
 
     @property
+    def is_cut(self) -> bool:
+        """Whether there is more in memory than was captured, or is looked at."""
+        return self.visit.unreadable > 0 or self._unfolding.is_cut
+
+    @property
     def starts(self) -> dict[int, Object]:
         """By address, all objects that are no variables."""
         return self._unfolding.starts

@@ -193,11 +193,17 @@ def find_mapped_chunks(region: Region) -> dict[int, int]:
     sizes: dict[int, int] = {}
     at = 0
     while at + HEADER <= len(region.data):
-        before, head = struct.unpack_from("<QQ", region.data, at)
-        size = head & ~FLAGS
-        if before == 0 and head & FLAGS == MAPPED and size and size % PAGE == 0 and at + size <= len(region.data):
+        size = measure_mapped_chunk(region.data[at : at + HEADER])
+        if size and at + size <= len(region.data):
             sizes[region.start + at + HEADER] = size - HEADER
             at += size
         else:
             at += PAGE
     return sizes
+
+
+def measure_mapped_chunk(header: bytes) -> int:
+    """The whole size of such a block; 0 where this is not its header."""
+    before, head = struct.unpack("<QQ", header)
+    size: int = head & ~FLAGS
+    return size if before == 0 and head & FLAGS == MAPPED and size % PAGE == 0 else 0

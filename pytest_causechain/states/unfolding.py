@@ -23,8 +23,8 @@ from pytest_causechain.states.memory import Memory
 from pytest_causechain.states.objects import Kind, Object
 from pytest_causechain.states.shapes import Shape, Span
 
-# More are not unfolded: the self-check tells whether the rest mattered.
-OBJECTS_LIMIT = 1_000_000
+# More are not unfolded, and that is told: a state of so many takes some seconds and half a gigabyte.
+OBJECTS_LIMIT = 500_000
 # What compilers for x86-64 give to each alloca.
 ALLOCA_ALIGNMENT = 16
 # Before the place in a table of virtual functions that objects refer to: how far behind their beginning they do so.
@@ -89,6 +89,10 @@ class Unfolding:
             for o in variables:
                 self._enqueue(o)
             self._unfold()
+
+    @property
+    def is_cut(self) -> bool:
+        return len(self.objects) >= OBJECTS_LIMIT
 
     def _unfold(self) -> None:
         while len(self.objects) < OBJECTS_LIMIT:

@@ -32,7 +32,7 @@ def test_kills_at_random_moments(suite):
     while suite.tally.faults < KILLS:
         with suite.session(SECONDS) as session:
             for _ in range(3):
-                time.sleep(chance.uniform(0, 1.0))
+                time.sleep(chance.expovariate(1.0))
                 session.kill_any(chance)
         assert session.output.count(RESULTS) == 1, session.output
     print(f"\n{suite.tally}")
