@@ -20,7 +20,7 @@ from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.ranking import Neighbour
-from pytest_causechain.neighbours.traces import rank_by_traces
+from pytest_causechain.neighbours.traces import rank_by_traces, require_room
 from pytest_causechain.oracle.answers import is_same_failure, take_users_word
 from pytest_causechain.oracle.exact import ExactOracle
 from pytest_causechain.oracle.symptom import learn_symptom
@@ -350,6 +350,8 @@ class NeighbourHearing(Hearing):
     neighbour_run: Run
 
     def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
+        require_room(self.neighbour_run, passing)
+        require_room(self.run, failing)
         self._check_neighbour(passing)
         with contextlib.suppress(Unreplayable):  # a crash or a hang can be told without the test
             self.check_failure()

@@ -16,7 +16,6 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.process.copies import CannotCopy, Template
-from pytest_causechain.process.limits import STACK_BYTES
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject, launch
@@ -78,7 +77,7 @@ class StartingLab(Lab):
     def _launch(self, side: Side, deadline: float) -> Subject:
         """The program where its runs begin."""
         program = self.program
-        more = (program.libraries, self._stage, self.bounds.stack or STACK_BYTES)
+        more = (program.libraries, self._stage, self.bounds)
         return launch(self._commands[side], program.relocated, deadline, *more)
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:

@@ -7,6 +7,7 @@ however near: nothing would tell the two apart.
 
 from __future__ import annotations
 
+import signal
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -20,6 +21,7 @@ from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.moments.alignment import align_trees
 from pytest_causechain.moments.tree import build_tree
@@ -97,6 +99,7 @@ class _Comparison:
             try:
                 begin = time.monotonic()
                 shown = lab.experiment(side)
+                require_room(near.run, shown)
             except BudgetUsedUp:
                 raise
             except Refusal as refusal:
@@ -125,6 +128,15 @@ class _Comparison:
         ]
         refused = tuple((self._candidates[number], reason) for number, reason in self._refused.items())
         return Ranked((*(near for _, near in traced), *others), len(traced), refused)
+
+
+def require_room(run: Run, observation: Observation) -> None:
+    """A Refusal when we have ended a run for its output that the test has seen to its end."""
+    if run.returncode is not None and (observation.ending, observation.code) == ("timeout", signal.SIGXFSZ):
+        raise Refusal(
+            f"{Path(run.command.program.path).name} writes more than an experiment may: raise output in "
+            "cause_chain_limits, or give the test a smaller input."
+        )
 
 
 def is_alike(passing: Observation, failing: Observation) -> bool:

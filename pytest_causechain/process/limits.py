@@ -8,7 +8,7 @@ import os
 import resource
 from dataclasses import dataclass
 
-from pytest_causechain.model.isolation import Bounds
+from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 
 OUTPUT_BYTES = 64 << 20
 STACK_BYTES = 8 << 20
@@ -38,13 +38,13 @@ def allow(used: Usage, wanted: Bounds) -> tuple[int, int, int]:
     return wanted.memory or memory, wanted.output or output, wanted.processes or PROCESSES
 
 
-def limit_self(stack: int = STACK_BYTES) -> None:
+def limit_self(wanted: Bounds = NO_BOUNDS) -> None:
     """In a child, before exec; inherited by all its copies."""
     for kind, value in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, OUTPUT_BYTES),
+        (resource.RLIMIT_FSIZE, wanted.output or OUTPUT_BYTES),
         # Hard: some programs raise their own soft limit, and an endless recursion then takes all memory.
-        (resource.RLIMIT_STACK, stack),
+        (resource.RLIMIT_STACK, wanted.stack or STACK_BYTES),
     ):
         _lower(0, kind, value)
 

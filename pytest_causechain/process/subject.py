@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.process.elf import find_symbols
 from pytest_causechain.process.filter import spare_others
 from pytest_causechain.process.injection import inject
-from pytest_causechain.process.limits import STACK_BYTES, limit_self
+from pytest_causechain.process.limits import limit_self
 from pytest_causechain.process.linux import (
     CONT,
     INT3,
@@ -99,7 +100,7 @@ def launch(
     deadline: float,
     libraries: Sequence[str] = (),
     stage: Stage | None = None,
-    stack_bytes: int = STACK_BYTES,
+    bounds: Bounds = NO_BOUNDS,
 ) -> Subject:
     """The program just as the test started it, stopped at its entry point: all libraries are in their places, and
     nothing of its own has run. `libraries` are those that count as its own code."""
@@ -110,7 +111,7 @@ def launch(
             file.write(command.stdin)
         streams = Streams(identity(os.fstat(stdin)))
         try:
-            subject = Subject(start(command, stdin, streams, stage, stack_bytes), command, streams, stage=stage)
+            subject = Subject(start(command, stdin, streams, stage, bounds), command, streams, stage=stage)
         except BaseException:
             streams.close()
             raise
@@ -209,7 +210,7 @@ def require_tracing() -> None:
         os.waitpid(pid, WAIT_ALL)
 
 
-def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, stack_bytes: int) -> int:
+def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, bounds: Bounds) -> int:
     """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
@@ -229,7 +230,7 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, s
             os.closerange(3, 1 << 20)
             os.setpgid(0, 0)
             os.chdir(os.fsencode(command.cwd))
-            limit_self(stack_bytes)
+            limit_self(bounds)
             if stage is not None:
                 stage.admit_self()
                 spare_others(others)

@@ -111,3 +111,13 @@ def test_the_source_is_newer(directory):
     assert chain["statistics"]["isolation"] == {
         "files": "view", "elsewhere": "read-only", "network": "none", "signals": "single",
     }  # fmt: skip
+
+
+def test_huge_output(directory):
+    noisy = COUNT.replace("return", 'printf("%200000d", argc);\n    return')
+    compile_program(directory / "count", f"#include <stdio.h>\n{noisy}")
+    (directory / "pytest.ini").write_text(f"{SUITE_INI}cause_chain_limits = output=100K\n")
+    assert read_sentence(diagnose(directory)).endswith(
+        "count writes more than an experiment may: raise output in cause_chain_limits, or give the test a smaller "
+        "input."
+    )

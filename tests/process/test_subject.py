@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process import subject
 from pytest_causechain.process.limits import OUTPUT_BYTES, STACK_BYTES
@@ -75,8 +76,8 @@ def program(build) -> Program:
     return build(TELLER)
 
 
-def run(command: Command, deadline: float) -> tuple[End, bytes, bytes]:
-    subject = launch(command, True, deadline)
+def run(command: Command, deadline: float, bounds: Bounds = NO_BOUNDS) -> tuple[End, bytes, bytes]:
+    subject = launch(command, True, deadline, bounds=bounds)
     try:
         return (subject.finish(deadline), *subject.outputs())
     finally:
@@ -121,8 +122,9 @@ def test_nothing_else_is_inherited(program, tmp_path, deadline):
     assert stdout == b"0 1 2 "
 
 
-def test_limits(program, tmp_path, deadline):
-    _, stdout, _ = run(Command(program, (program.path, "limits"), str(tmp_path)), deadline)
+@pytest.mark.parametrize("bounds", [NO_BOUNDS, Bounds(output=OUTPUT_BYTES + 1, stack=STACK_BYTES + 1)])
+def test_limits(program, tmp_path, deadline, bounds):
+    _, stdout, _ = run(Command(program, (program.path, "limits"), str(tmp_path)), deadline, bounds)
 
     def expected(kind: int, value: int) -> str:
         hard = resource.getrlimit(kind)[1]
@@ -131,8 +133,8 @@ def test_limits(program, tmp_path, deadline):
 
     assert stdout.decode() == (
         expected(resource.RLIMIT_CORE, 0)
-        + expected(resource.RLIMIT_FSIZE, OUTPUT_BYTES)
-        + expected(resource.RLIMIT_STACK, STACK_BYTES)
+        + expected(resource.RLIMIT_FSIZE, bounds.output or OUTPUT_BYTES)
+        + expected(resource.RLIMIT_STACK, bounds.stack or STACK_BYTES)
     )
 
 
