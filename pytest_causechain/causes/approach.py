@@ -72,7 +72,10 @@ def approach(
         return judge(run(command))
 
     nearer: Nearer | None = None
-    start = replace(passing, program=failing.program, argv=(*failing.argv[:1], *passing.argv[1:]))
+    inputs = {file.path: file for file in (*failing.inputs, *passing.inputs)}
+    start = replace(
+        passing, program=failing.program, argv=(*failing.argv[:1], *passing.argv[1:]), inputs=tuple(inputs.values())
+    )
     try:
         for level in range(len(LEVELS)):
             mixture = Mixture(nearer.command if nearer is not None else start, failing, level)

@@ -140,9 +140,12 @@ class GdbLab(Lab):
         return min(left, self.run_seconds)
 
     def _run(self, side: Side, steps: list[dict[str, Any]]) -> dict[str, Any]:
-        self._presence.require(self._launches[side].command)
+        command = self._launches[side].command
+        self._presence.require(command)
         if self._stage is not None:
             self._stage.renew()
+        for file in self._presence.settle(command).inputs:
+            file.restore()
         own = {"own": self.program.modules, "libraries": self.program.place_libraries(self._load_map(side))}
         answer = run_program(self._gdb, self._launches[side], self._seconds(), steps, **own)
         ended = answer["ended"]

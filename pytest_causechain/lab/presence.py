@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
@@ -26,6 +27,18 @@ class Presence:
         identity = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._programs.setdefault(path, identity) != identity:
             raise Refusal(f"{path} was replaced by another one during the diagnosis: {LEAVE_ALONE}")
+
+    def settle(self, command: Command) -> Command:
+        """The same, with those of its input files that are to be restored for its run."""
+        changed = tuple(file for file in command.inputs if file.has_changed(self._find(file.path)))
+        for file in changed:
+            if self._stage is None or not self._stage.can_restore(file):
+                name = Path(command.program.path).name
+                raise Refusal(
+                    f"{file.path} is not as {name} found it in its test: let each test have files of its own, in "
+                    "tmp_path for instance."
+                )
+        return replace(command, inputs=changed)
 
     def _find(self, path: str) -> str:
         return path if self._stage is None else self._stage.find_original(path)

@@ -76,9 +76,9 @@ class StartingLab(Lab):
 
     def _launch(self, side: Side, deadline: float) -> Subject:
         """The program where its runs begin."""
-        program = self.program
+        program, command = self.program, self._presence.settle(self._commands[side])
         more = (program.libraries, self._stage, self.bounds)
-        return launch(self._commands[side], program.relocated, deadline, *more)
+        return launch(command, program.relocated, deadline, *more)
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:
         command = self._commands[side]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_causechain.model.input_file import InputFile
 from pytest_causechain.model.refusal import Refusal
 
 
@@ -29,6 +30,8 @@ class Command:
     # holds nothing of the user's environment that the test did not name.
     environment: tuple[tuple[str, str | None], ...] = ()
     stdin: bytes = b""
+    # Files that its arguments name, as it found them; in a laboratory those that are to be restored for each run.
+    inputs: tuple[InputFile, ...] = ()
 
     def require_directory(self, place: str | None = None) -> None:
         """A Refusal when the directory it was started in, to be found at `place`, does not exist any more."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import filecmp
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.input_file import InputFile
 from pytest_causechain.process.injection import inject
-from pytest_causechain.process.stage import FILES_TOLD, Stage, View, list_files, read_content
+from pytest_causechain.process.stage import FILES_TOLD, Stage, View, is_within, leave_out, list_files, read_content
 from pytest_causechain.process.tracee import Tracee
 
 # For each run: what takes longer than the run itself is no help.
@@ -57,6 +59,16 @@ class CopiedStage(Stage):
     def lend_directory(self, command: Command) -> str:
         return self._copy(command.cwd, Path(command.cwd).name)
 
+    def reserve(self, files: Iterable[InputFile]) -> None:
+        pass
+
+    def restore(self, process: Tracee, view: View, files: Iterable[InputFile]) -> None:
+        for number, copy in view.upper.items():
+            for file in files:
+                if is_within(file.path, (self._areas[number],)):
+                    path = os.path.join(copy, os.path.relpath(file.path, self._areas[number]))
+                    replace(file, path=path).restore()
+
     def find_original(self, path: str) -> str:
         return path
 
@@ -68,7 +80,7 @@ class CopiedStage(Stage):
             changed = {name for name in now & then if not filecmp.cmp(Path(copy, name), area / name)}
             told |= {str(area / name): read_content(Path(copy, name)) for name in (now - then) | changed}
             told |= {str(area / name): None for name in then - now}
-        return tuple(sorted(told.items())[:FILES_TOLD])
+        return leave_out(command.inputs, told)[:FILES_TOLD]
 
 
 def require_small(directory: str) -> None:

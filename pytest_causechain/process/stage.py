@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.input_file import InputFile
 from pytest_causechain.process.injection import inject
 from pytest_causechain.process.linux import (
     CAP_CHOWN,
@@ -134,6 +135,18 @@ class Stage:
         self._divided |= self._find_touched()
         return not self._divided <= view.upper.keys()
 
+    def can_restore(self, file: InputFile) -> bool:
+        return file.can_be_restored and is_within(file.path, self._areas)
+
+    def reserve(self, files: Iterable[InputFile]) -> None:
+        """Each run has for itself from now on what these lie in."""
+        self._divided |= {n for n, area in enumerate(self._areas) for file in files if is_within(file.path, (area,))}
+
+    def restore(self, process: Tracee, view: View, files: Iterable[InputFile]) -> None:
+        """Where this process sees them, which has a view of its own."""
+        for file in files:
+            file.restore(f"/proc/{process.pid}/root")
+
     def enter(self, process: Tracee, before: View) -> View:
         """Give a stopped process, which has seen `before` so far, a view of its own."""
         if not self.is_doubtful(UNTOUCHED):
@@ -179,7 +192,7 @@ class Stage:
                 place = os.path.join(self._areas[number], name)
                 if any(place.startswith(directory) for directory in wanted) and len(told) < FILES_TOLD:
                     told[place] = read_content(path)
-        return tuple(sorted(told.items()))
+        return leave_out(command.inputs, told)
 
     def collect_shared(self, command: Command) -> tuple[tuple[str, bytes | None], ...]:
         """The same of a run that has no view of its own."""
@@ -191,6 +204,12 @@ class Stage:
         for number in self._find_touched():
             unmount(self._areas[number])
             self._cover(number)
+
+
+def leave_out(files: Iterable[InputFile], told: dict[str, bytes | None]) -> tuple[tuple[str, bytes | None], ...]:
+    """What we have restored is not written by the run, unless it has become another."""
+    same = {file.path for file in files if file.path in told and file.is_as(told[file.path])}
+    return tuple(sorted((path, content) for path, content in told.items() if path not in same))
 
 
 def is_within(path: str, directories: Iterable[str]) -> bool:

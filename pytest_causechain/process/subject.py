@@ -153,9 +153,13 @@ def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Seque
     for address, protection in ((SCRATCH, PROT_READ_EXECUTE), (SCRATCH_DATA, PROT_READ_WRITE)):
         inject(subject, "mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
     subject.write(SCRATCH, INT3)
-    if subject.stage is not None:
-        subject.stage.admit(subject)
+    stage, inputs = subject.stage, subject.command.inputs
+    if stage is not None:
+        stage.admit(subject)
+        stage.reserve(inputs)
     subject.enter_stage(UNTOUCHED)
+    if stage is not None:
+        stage.restore(subject, subject.view, inputs)
     entry = entry_point(pid)
     if subject.registers().rip != entry:  # as it is in a static program
         subject.run_to([Stop(load_map.to_file(entry), 1)], deadline)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.input_file import ABSENT, NO_FILE, InputFile, read_input
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.recording.programs import identify_program
@@ -20,6 +21,8 @@ from pytest_causechain.recording.wrappers import find_executable, look_through
 
 # Set by pytest and its plugins for each test; a program has no business with them.
 _PYTEST_VARIABLES = "PYTEST_"
+# Of a start that are looked at: who names more files has them made for it.
+MOST_ARGUMENTS = 50
 
 
 class Recognised(NamedTuple):
@@ -39,6 +42,7 @@ class _Sighting(NamedTuple):
     recognised: Recognised | None
     refusal: str
     fixture: str | None
+    inputs: tuple[InputFile, ...]
 
 
 class Recorder:
@@ -83,7 +87,7 @@ class Recorder:
         runs: list[Run] = []
         refusals: dict[str, None] = {}
         counts: Counter[str | None] = Counter()
-        for _number, start, recognised, refusal, fixture in sorted([*shared, *self._sightings]):
+        for _number, start, recognised, refusal, fixture, inputs in sorted([*shared, *self._sightings]):
             if recognised is None:
                 refusals[refusal] = None
                 continue
@@ -92,21 +96,23 @@ class Recorder:
             if start.stdin is None:
                 refusals[_explain_unknown_stdin(recognised.program)] = None
             else:
-                command = _describe_command(recognised, start.stdin, self._base)
+                command = _describe_command(recognised, start.stdin, self._base, inputs)
                 runs.append(Run(command, start.returncode, fixture, ordinal))
         self._sightings = []
         return Recording(self._test, outcome, tuple(runs), tuple(refusals))
 
     def _see(self, start: Start) -> None:
         recognised, refusal = None, ""
+        inputs: tuple[InputFile, ...] = ()
         try:
             recognised = recognise_start(start)
+            inputs = _read_inputs(recognised.inner)
         except Refusal as problem:
             refusal = str(problem)
         self._count += 1
         fixture, name = self._setups[-1] if self._setups else (None, None)
         sightings = self._sightings if fixture is None else self._shared[fixture]
-        sightings.append(_Sighting(self._count, start, recognised, refusal, name))
+        sightings.append(_Sighting(self._count, start, recognised, refusal, name, inputs))
 
 
 def recognise_start(start: Start) -> Recognised:
@@ -120,10 +126,21 @@ def recognise_start(start: Start) -> Recognised:
     return Recognised(inner, identify_program(find_executable(inner.wanted, inner.cwd, inner.environment)))
 
 
-def _describe_command(recognised: Recognised, stdin: bytes, base: Mapping[str, str]) -> Command:
+def _describe_command(
+    recognised: Recognised, stdin: bytes, base: Mapping[str, str], inputs: Iterable[InputFile]
+) -> Command:
     inner, program = recognised
     environment = settle_options(program, inner.environment)
-    return Command(program, inner.argv, inner.cwd, _derive_changes(base, environment), stdin)
+    # Of a word that names no file, nobody knows whether it should, unless there is one now.
+    kept = tuple(file.keep() for file in inputs if file.digest != ABSENT or file.has_changed())
+    return Command(program, inner.argv, inner.cwd, _derive_changes(base, environment), stdin, kept)
+
+
+def _read_inputs(start: Start) -> tuple[InputFile, ...]:
+    """Of all that its arguments may name."""
+    names = [word.rpartition("=")[2] for word in start.argv[1 : 1 + MOST_ARGUMENTS]]
+    paths = dict.fromkeys(os.path.realpath(Path(start.cwd, name)) for name in names if name)
+    return tuple(file for file in map(read_input, paths) if file.digest != NO_FILE)
 
 
 def _derive_changes(base: Mapping[str, str], environment: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:

@@ -13,6 +13,7 @@ from places import PLENTY_SECONDS, find_function, find_global
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
+from pytest_causechain.model.input_file import ABSENT, InputFile, read_input
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
@@ -91,9 +92,9 @@ def place(tmp_path):
 def open_at(kind, build, place):
     labs = []
 
-    def open_one(*words: str, **more) -> RemoteLab:
+    def open_one(*words: str, inputs: tuple[InputFile, ...] = (), **more) -> RemoteLab:
         program = build(WRITER)
-        command = Command(program, (program.path, *words), str(place))
+        command = Command(program, (program.path, *words), str(place), inputs=inputs)
         labs.append(RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, kind, **more))
         return labs[-1]
 
@@ -188,6 +189,43 @@ def test_directories_of_arguments_are_the_tests_too(open_at, place, tmp_path):
     assert not os.path.lexists(named)
 
 
+class TestInputs:
+    """Files that the tests have left otherwise than the programs found them."""
+
+    def test_each_run_finds_them_as_they_were(self, open_at, place):
+        before = checksum(place)
+        files = (
+            InputFile(str(place / "kept"), "another", b"as it was\n"),
+            InputFile(str(place / "gone/for long"), "another", b"here\n"),
+            InputFile(str(place / "old"), ABSENT),
+            read_input(str(place / "precious")),
+        )
+        lab = open_at(inputs=files)
+        for _ in range(2):
+            told = dict(lab.experiment("passing", amid(lab)).files)
+            assert told == {
+                str(place / "before"): b"first 1\nsecond 1\n",
+                str(place / "kept"): b"as it was\nmore 1\n",
+                str(place / "moved"): None,
+                str(place / "new/moved"): b"moved\n",
+            }
+        lab.close()
+        assert checksum(place) == before
+
+    def test_one_that_is_only_read(self, open_at, place):
+        seen = open_at("read", inputs=(InputFile(str(place / "kept"), "another", b"as it was\n"),)).experiment(
+            "passing"
+        )
+        assert (seen.stdout, seen.files) == (b"as it was\n", ())
+
+    @pytest.mark.parametrize("content", [None, b"known, but not to be restored"])
+    def test_what_cannot_be_restored_is_refused(self, open_at, place, content):
+        precautions = USUAL if content is None else Precautions("off")
+        lab = open_at(inputs=(InputFile(str(place / "kept"), "another", content),), precautions=precautions)
+        with pytest.raises(Refusal, match=r"kept is not as program found it in its test: .*tmp_path"):
+            lab.experiment("passing")
+
+
 class TestWithoutViews:
     """Where the kernel allows no namespaces."""
 
@@ -208,6 +246,16 @@ class TestWithoutViews:
             altered = [dict(run.files) for run in lab.experiments("failing", amid(lab), writes)]
             assert [files[str(place / "named")] for files in altered] == [b"named 7\n", b"named 8\n"]
         assert checksum(place) == before
+
+    def test_inputs_are_restored_in_copies(self, build, place, tmp_path):
+        program = build(WRITER)
+        file = InputFile(str(place / "kept"), "another", b"as it was\n")
+        command = Command(program, (program.path, "read"), str(place), inputs=(file,))
+        stage, _ = isolation.isolate(USUAL, [command], str(tmp_path))
+        with PtraceLab(command, command, time.monotonic() + PLENTY_SECONDS, stage=stage) as lab:
+            seen = lab.experiment("passing")
+            assert (seen.stdout, seen.files) == (b"as it was\n", ())
+        assert (place / "kept").read_text() == "kept\n"
 
     def test_a_large_directory_is_not_copied(self, build, place, tmp_path):
         for number in range(MOST_FILES):

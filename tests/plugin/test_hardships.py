@@ -7,7 +7,16 @@ import re
 from pathlib import Path
 
 import pytest
-from suites import COUNT, SUITE_INI, TEST_COUNT, compile_program, read_chain, read_sentence, run_session
+from suites import (
+    COUNT,
+    SUITE_INI,
+    TEST_COUNT,
+    compile_program,
+    find_alternative,
+    read_chain,
+    read_sentence,
+    run_session,
+)
 
 # A filter as a container has it: ptrace(2) is not permitted.
 FORBID_PTRACE = """
@@ -121,3 +130,52 @@ def test_huge_output(directory):
         "count writes more than an experiment may: raise output in cause_chain_limits, or give the test a smaller "
         "input."
     )
+
+
+# The number in a file becomes twice that number: wrong above 2.
+IN_PLACE = """
+#include <stdio.h>
+
+static int twice(int number)
+{
+    if (number > 2)
+        number++;
+    return 2 * number;
+}
+
+int main(int argc, char **argv)
+{
+    int number = 0;
+    FILE *file = fopen(argv[argc - 1], "r+");
+    fscanf(file, "%d", &number);
+    rewind(file);
+    fprintf(file, "%d", twice(number));
+    return fclose(file);
+}
+"""
+TEST_IN_PLACE = """
+import subprocess
+
+import pytest
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_count(number, tmp_path):
+    file = tmp_path / "number"
+    file.write_text(str(number))
+    subprocess.run(["./count", file], check=True)
+    assert int(file.read_text()) == 2 * number
+"""
+
+
+def test_input_edited_in_place(directory):
+    """Each run gets it as it was, though the tests have left the results there."""
+    compile_program(directory / "count", IN_PLACE)
+    (directory / "test_count.py").write_text(TEST_IN_PLACE)
+    diagnose(directory)
+    chain = read_chain(directory)
+    assert (chain["status"], chain["peer"]["kind"]) == ("complete", "twin")
+    lines = IN_PLACE.splitlines()
+    assert lines[chain["suspects"][0]["line"] - 1].strip() in ("if (number > 2)", "number++;")
+    assert chain["chain"][0]["causes"][0]["variable"] == "number"
+    assert find_alternative(chain)["chain"]

@@ -7,6 +7,7 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 
+from pytest_causechain.model.input_file import ABSENT, MOST_BYTES
 from pytest_causechain.model.recording import Recording
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.recording.recorder import Recorder
@@ -69,6 +70,53 @@ class TestRuns:
             subprocess.run([program])
             program.unlink()
         assert [Path(run.command.program.path).name for run in it.recording.runs] == ["short-lived"]
+
+
+class TestInputs:
+    """Files named in arguments, as the program found them."""
+
+    def test_kinds(self, program, tmp_path):
+        large, edited, removed = (tmp_path / name for name in ("large", "edited", "removed"))
+        for path in (large, edited, removed):
+            path.write_bytes(b"x" * 5000)
+        (tmp_path / "small").write_bytes(b"y")
+        huge = tmp_path / "huge"
+        huge.write_bytes(b"z" * (MOST_BYTES + 1))
+        with Recorded() as it:
+            subprocess.run(
+                [
+                    program,
+                    "large",
+                    f"--in={edited}",
+                    "removed",
+                    "small",
+                    "huge",
+                    "made",
+                    "no file",
+                    "",
+                    ".",
+                    "/dev/null",
+                ],
+                cwd=tmp_path,
+                stderr=DEVNULL,
+            )
+            edited.write_text("edited")
+            removed.unlink()
+            (tmp_path / "made").write_text("made")
+        (run,) = it.recording.runs
+        known = {Path(file.path).name: file for file in run.command.inputs}
+        assert [(name, file.content, file.has_changed()) for name, file in known.items()] == [
+            ("large", None, False),
+            ("edited", b"x" * 5000, True),
+            ("removed", b"x" * 5000, True),
+            ("small", b"y", False),
+            ("huge", None, False),
+            ("made", None, True),
+        ]
+        assert [name for name, file in known.items() if not file.can_be_restored] == ["large", "huge"]
+        assert known["made"].digest == ABSENT
+        huge.write_bytes(b"other")
+        assert known["huge"].has_changed()
 
 
 class TestFindingTheProgram:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.input_file import InputFile
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.recording import store as store_module
 from pytest_causechain.recording.store import RecordingStore
@@ -82,6 +84,13 @@ class TestKeeping:
         (file,) = directory.iterdir()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+    def test_contents_of_files_are_not_kept(self, store, directory):
+        plain = recording("test_a", "b1")
+        (run,) = plain.runs
+        command = replace(run.command, inputs=(InputFile("/home/somebody", "digest", b"private"),))
+        store.save([replace(plain, runs=(replace(run, command=command),))])
+        assert store.load("b1") == [plain]
 
     def test_very_long_build_ids(self, store):
         store.save([recording("test_a", "ab" * 500)])
