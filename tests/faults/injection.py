@@ -52,6 +52,11 @@ def test_sum(numbers):
     run = subprocess.run(["./adder", *map(str, numbers)], capture_output=True, text=True)
     assert run.returncode == 0
 """
+# Other plugins take longer to load than all the rest.
+INI = "[pytest]\naddopts = " + " ".join(
+    f"-p no:{name}"
+    for name in ("hypothesispytest", "html", "metadata", "allure_pytest", "reportlog", "pytest_cov", "rerunfailures")
+)
 RESULTS = "1 failed, 2 passed"
 # Nothing waits that long unless it is broken.
 PATIENCE_SECONDS = 180.0
@@ -93,7 +98,7 @@ class Suite:
         temporary.mkdir()
         (directory / "adder.c").write_text(PROGRAM)
         (directory / "test_adder.py").write_text(TESTS)
-        (directory / "pytest.ini").write_text("[pytest]\n")
+        (directory / "pytest.ini").write_text(INI)
         subprocess.run(["cc", "-g", "-O0", "-o", "adder", "adder.c"], cwd=directory, check=True)
         return cls(directory, temporary)
 
