@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 # What is read of a file, and so what can be brought back; of larger ones size and time must tell.
@@ -32,10 +33,9 @@ class InputFile:
         return read_input(place or self.path).digest != self.digest
 
     def keep(self) -> InputFile:
-        """Without what need not be kept, once the run is over."""
-        if self.content is None or len(self.content) <= ALWAYS_KEPT_BYTES or self.has_changed():
-            return self
-        return replace(self, content=None)
+        """By its own name, and without what need not be kept, once the run is over."""
+        is_kept = self.content is not None and (len(self.content) <= ALWAYS_KEPT_BYTES or self.has_changed())
+        return InputFile(os.path.realpath(self.path), self.digest, self.content if is_kept else None)
 
     def is_as(self, content: bytes | None) -> bool:
         """Whether a run that left this behind has not changed it; None: no file."""
@@ -53,7 +53,7 @@ class InputFile:
 
 def read_input(path: str) -> InputFile:
     try:
-        status = Path(path).stat()
+        status = os.stat(path)  # noqa: PTH116, a quarter of the time
         if not stat.S_ISREG(status.st_mode):
             return InputFile(path, NO_FILE)
         if status.st_size > MOST_BYTES:

@@ -139,7 +139,8 @@ def _describe_command(
 def _read_inputs(start: Start) -> tuple[InputFile, ...]:
     """Of all that its arguments may name."""
     names = [word.rpartition("=")[2] for word in start.argv[1 : 1 + MOST_ARGUMENTS]]
-    paths = dict.fromkeys(os.path.realpath(Path(start.cwd, name)) for name in names if name)
+    # Every start passes through here: a Path takes longer than to look whether there is something.
+    paths = dict.fromkeys(name if name.startswith("/") else f"{start.cwd}/{name}" for name in names if name)
     return tuple(file for file in map(read_input, paths) if file.digest != NO_FILE)
 
 
