@@ -135,13 +135,16 @@ class Containers:
         start, finish = self.word(c, "start"), self.word(c, "finish")
         if not start and not finish:
             return c
-        buffer = self._graph.starts.get(start)
-        if buffer is None or not start <= finish <= start + buffer.size:
+        buffer, offset = self._graph.starts.get(start), self.word(c, "offset") & 0xFFFFFFFF
+        if buffer is None or not start <= finish <= start + buffer.size or offset >= BITS:
             raise Unusable
-        count = (finish - start) * 8 + (self.word(c, "offset") & 0xFFFFFFFF)
-        data = self._memory.read(start, (count + 7) // 8) or b""
-        bits = int.from_bytes(data, "little")
-        return make(c, size=count, owned=(buffer,), text=bytes(48 + (bits >> n & 1) for n in range(count)))
+        count = (finish - start) * 8 + offset
+        data = self._memory.read(start, (count + 7) // 8)
+        if data is None:
+            raise Unusable
+        # The first bit comes first; as digits, since each of very many shifts would take as long as all of this.
+        text = f"{int.from_bytes(data, 'little'):0{count}b}"[::-1][:count].encode()
+        return make(c, size=count, owned=(buffer,), text=text)
 
     def _read_deque(self, c: Container) -> Container:
         width, first_node, last_node = (

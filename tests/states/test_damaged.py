@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from two_runs import TwoRuns
+from two_runs import TwoRuns, find_variable
 
 from pytest_causechain.causes.picturing import draw_picture
 from pytest_causechain.debugger.visit import Region, Visit
@@ -114,6 +114,14 @@ def damage(graph: MemoryGraph, changes) -> Visit:
     kinds = {region.start: region.kind for region in graph.visit.regions}
     damaged = tuple(Region(start, bytes(data), kinds[start]) for start, data in regions.items())
     return replace(graph.visit, regions=damaged)
+
+
+def test_a_bit_vector_without_end(runs, graphs):
+    """Where in its last word it ends is a number above 63."""
+    number = next(n for n, o in enumerate(graphs[0].objects) if o is find_variable(graphs[0], "bits"))
+    before, after = (runs.make_graph(damage(graphs[0], [(number, 24, end)])) for end in (6, 1 << 31))
+    sizes = [[c.size for c in graph.containers.found.values() if c.plan["kind"] == "bits"] for graph in (before, after)]
+    assert sizes == [[70], []]
 
 
 @fuzz
