@@ -15,7 +15,7 @@ DATA_AT, LITTLE_ENDIAN = 5, 1
 TYPE_EXECUTABLE = 2
 TYPE_SHARED = 3  # position-independent executables too
 MACHINE_X86_64 = 62
-SECTION_SYMBOLS, SECTION_NOTE, SECTION_DYNAMIC_SYMBOLS = 2, 7, 11
+SECTION_SYMBOLS, SECTION_NOTE, SECTION_NOTHING, SECTION_DYNAMIC_SYMBOLS = 2, 7, 8, 11
 SEGMENT_NOTE, SEGMENT_THREAD = 4, 7
 KIND_OF_SYMBOL, SYMBOL_OBJECT, SYMBOL_THREAD = 0xF, 1, 6
 WRITABLE_SECTIONS = (b".data", b".bss")
@@ -48,14 +48,23 @@ def read_machine(content: mmap.mmap | bytes) -> int:
 
 
 def read_sections(content: mmap.mmap) -> list[Section]:
+    """A ValueError, or one of struct's, when the file is damaged."""
     header = FILE_HEADER.unpack_from(content)
     table, size, count, names_index = header[6], header[11], header[12], header[13]
     if table == 0:
         return []  # even the section headers have been stripped
+    if table > len(content) or names_index >= count:
+        raise ValueError("a table of sections that is not there")
     headers = [SECTION_HEADER.unpack_from(content, table + size * index) for index in range(count)]
     names = headers[names_index][4]
+    if names > len(content) or any(header[6] >= count for header in headers):
+        raise ValueError("a section that is not there")
     sections = []
     for name, kind, _flags, _address, offset, length, link, _info, alignment, _entry in headers:
+        if kind == SECTION_NOTHING:  # of no length in the file, and so perhaps behind its end
+            offset = min(offset, len(content))
+        elif offset + length > len(content):
+            raise ValueError("a section that is not there")
         end = content.find(b"\0", names + name)
         sections.append(Section(content[names + name : end], kind, offset, length, link, alignment))
     return sections
@@ -63,12 +72,7 @@ def read_sections(content: mmap.mmap) -> list[Section]:
 
 def find_build_id(content: mmap.mmap, sections: Collection[Section]) -> str | None:
     areas = [(s.offset, s.size, s.alignment) for s in sections if s.kind == SECTION_NOTE]
-    header = FILE_HEADER.unpack_from(content)
-    table, size, count = header[5], header[9], header[10]
-    for index in range(count):
-        kind, _flags, offset, _address, _physical, length, _memory, alignment = SEGMENT_HEADER.unpack_from(
-            content, table + size * index
-        )
+    for kind, _flags, offset, _address, _physical, length, _memory, alignment in _segments(content):
         if kind == SEGMENT_NOTE:
             areas.append((offset, length, alignment))
     for offset, length, alignment in areas:
@@ -76,6 +80,19 @@ def find_build_id(content: mmap.mmap, sections: Collection[Section]) -> str | No
         if found:
             return found
     return None
+
+
+def _segments(content: mmap.mmap) -> Iterator[tuple[int, ...]]:
+    """A ValueError when the file is damaged."""
+    header = FILE_HEADER.unpack_from(content)
+    table, size, count = header[5], header[9], header[10]
+    if table + size * count > len(content):
+        raise ValueError("a table of segments that is not there")
+    for index in range(count):
+        segment = SEGMENT_HEADER.unpack_from(content, table + size * index)
+        if segment[2] + segment[5] > len(content):
+            raise ValueError("a segment that is not there")
+        yield segment
 
 
 def _find_build_id_note(content: mmap.mmap, offset: int, end: int, alignment: int) -> str | None:
@@ -127,8 +144,7 @@ def find_objects(path: str) -> list[tuple[str, int, int]]:
             if section.kind not in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS):
                 continue
             names = sections[section.link].offset
-            table = content[section.offset : section.offset + section.size]
-            for name, info, _, index, address, size in SYMBOL.iter_unpack(table):
+            for name, info, _, index, address, size in _rows(content, section):
                 is_own = 0 < index < len(sections) and sections[index].name in WRITABLE_SECTIONS
                 if is_own and size and info & KIND_OF_SYMBOL == SYMBOL_OBJECT:
                     text = content[names + name : content.find(b"\0", names + name)].partition(b"@")[0]
@@ -142,17 +158,14 @@ def find_thread_symbols(path: str) -> dict[str, int]:
     """Where the variables of a thread lie, relative to its thread pointer, if the file is the program itself."""
     found: dict[str, int] = {}
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        header = FILE_HEADER.unpack_from(content)
-        segments = (SEGMENT_HEADER.unpack_from(content, header[5] + header[9] * n) for n in range(header[10]))
+        segments = _segments(content)
         # Only one, behind whose end, rounded up, the thread pointer points.
         size = next((_round_up(segment[6], segment[7] or 1) for segment in segments if segment[0] == SEGMENT_THREAD), 0)
         sections = read_sections(content) if size else []
         for section in sections:
             if section.kind == SECTION_SYMBOLS:
                 names = sections[section.link].offset
-                for name, info, _, index, value, _ in SYMBOL.iter_unpack(
-                    content[section.offset : section.offset + section.size]
-                ):
+                for name, info, _, index, value, _ in _rows(content, section):
                     if index and info & KIND_OF_SYMBOL == SYMBOL_THREAD:
                         at = names + name
                         found[content[at : content.find(b"\0", at)].decode("utf-8", "replace")] = value - size
@@ -161,7 +174,12 @@ def find_thread_symbols(path: str) -> dict[str, int]:
 
 def _symbols(content: mmap.mmap, section: Section, names: int) -> Iterator[tuple[bytes, int | None]]:
     """Names and values; None where the symbol is only asked for."""
-    table = content[section.offset : section.offset + section.size]
-    for name, _info, _other, index, value, _size in SYMBOL.iter_unpack(table):
+    for name, _info, _other, index, value, _size in _rows(content, section):
         at = names + name
         yield content[at : content.find(b"\0", at)], value if index and value else None
+
+
+def _rows(content: mmap.mmap, section: Section) -> Iterator[tuple[int, ...]]:
+    """Of a table of symbols."""
+    size = section.size // SYMBOL.size * SYMBOL.size
+    return SYMBOL.iter_unpack(content[section.offset : section.offset + size])

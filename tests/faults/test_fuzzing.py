@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pytest_causechain.debugger.descriptions import DescriptionStore
@@ -23,7 +23,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.load_map import LoadMap, Module
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.elf import find_symbols
+from pytest_causechain.process.elf import find_objects, find_symbols, find_thread_symbols
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.recording.store import RecordingStore
 
@@ -35,7 +35,11 @@ fuzz = settings(
 )
 # Places in a file and what stands there afterwards; the first bytes matter most.
 damages = st.lists(
-    st.tuples(st.one_of(st.integers(0, 200), st.integers(0, 1 << 14)), st.binary(min_size=1, max_size=9)), min_size=1
+    st.tuples(
+        st.one_of(st.integers(0, 200), st.integers(0, 1 << 14), st.integers(-2500, -1)),
+        st.binary(min_size=1, max_size=9),
+    ),
+    min_size=1,
 )
 
 
@@ -56,6 +60,8 @@ def program(tmp_path_factory):
 
 
 @fuzz
+@example([(39, b"\x80")], 0)  # places of tables beyond all files
+@example([(47, b"\x80")], 0)
 @given(damages, st.integers(0, 1 << 14))
 def test_programs(program, tmp_path, changes, size):
     content = program.read_bytes()
@@ -71,6 +77,8 @@ def test_programs(program, tmp_path, changes, size):
     find_symbols.cache_clear()
     try:
         find_symbols(str(path), ("main", "malloc"))
+        find_objects(str(path))
+        find_thread_symbols(str(path))
         is_optimised(path)
     except Refusal:
         pass
