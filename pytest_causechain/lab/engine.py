@@ -19,6 +19,7 @@ from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.lab.weaknesses import find_weaknesses
+from pytest_causechain.lab.worker import CANCEL
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
@@ -96,12 +97,16 @@ def serve(connection: Connection[Any, Any]) -> int:
     adopt_orphans()
     try:
         while (message := connection.recv()) is not None:
+            if message == CANCEL:
+                continue  # it came too late
             try:
                 if isinstance(message, Check):
                     connection.send(Answer(check(message)))
                     continue
                 if isinstance(message, Open):
                     lab = open_lab(message)
+                    if isinstance(lab, InterveningLab):
+                        lab.is_wanted = lambda: not (connection.poll() and connection.recv() == CANCEL)
                     types_told = len(lab.program.types)
                     value: Any = (lab.program, lab.recordable, lab.width, lab.notes, lab.isolation)
                 else:

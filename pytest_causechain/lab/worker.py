@@ -29,8 +29,9 @@ from pytest_causechain.lab.worker import serve
 serve(channel, temporary)
 """
 CLOSING_SECONDS = 5.0
-# The first word of each message; then comes the number of the engine.
-CALL, END, PING, STOP = "call", "end", "ping", "stop"
+# The first word of each message; then comes the number of the engine. CANCEL is passed on to it amid a call: what it
+# was not asked for by then it will not be.
+CALL, CANCEL, END, PING, STOP = "call", "cancel", "end", "ping", "stop"
 # Of each answer.
 HELLO, ANSWER, LOST = "hello", "answer", "lost"
 
@@ -55,6 +56,10 @@ def serve(channel: Channel, temporary: str | None) -> None:
         """In execnet's own thread: an answer to PING comes from a busy worker too."""
         if message[0] == PING:
             send(PING)
+            return
+        if message[0] == CANCEL:
+            if (engine := engines.get(message[1])) is not None:
+                engine.send(CANCEL)
             return
         if message[0] in (END, STOP):
             ended.add(message[-1])

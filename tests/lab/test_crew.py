@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +40,8 @@ static int twice(int n) { return 2 * n; }
 int main(void)
 {
     usleep(2000);
+    while (number < 0)
+        ;
     printf("%d\n", twice(number));
     return 0;
 }
@@ -100,11 +102,14 @@ def stop_at_main(lab: RemoteLab) -> tuple[Stop, ...]:
 
 def try_numbers(lab: RemoteLab) -> list[bytes]:
     """The outputs of experiments that each show another number."""
+    return [run.stdout for run in lab.experiments("passing", stop_at_main(lab), set_numbers(lab, NUMBERS))]
+
+
+def set_numbers(lab: RemoteLab, numbers: Sequence[int]) -> list[Transfer]:
     visit = lab.visit("passing", stop_at_main(lab))
     assert visit is not None
     place = visit.load_map.to_run(find_global(lab, "number"))
-    transfers = [Transfer(((place, number.to_bytes(4, "little")),)) for number in NUMBERS]
-    return [run.stdout for run in lab.experiments("passing", stop_at_main(lab), transfers)]
+    return [Transfer(((place, number.to_bytes(4, "little", signed=True)),)) for number in numbers]
 
 
 EXPECTED = [b"%d\n" % (2 * number) for number in NUMBERS]
@@ -135,6 +140,24 @@ class TestSpreading:
             assert [run.stdout for run in changed] == EXPECTED
             assert crew.busy == workers
         assert (crew.busy, crew.notes) == (0, [])
+
+    def test_what_nobody_asked_for_is_cancelled_on_the_others_too(self, command, open_crew):
+        with open_lab(command, open_crew("popen", "popen")) as lab:
+            await_width(lab, 2)
+            lab.run_seconds = 2 * PLENTY_SECONDS
+            transfers = set_numbers(lab, [5, -1])
+            # The second time the helper is there again.
+            for _ in range(2):
+                (helper,) = lab._find_idle(1)
+                asked, beside = lab.speculate("passing", stop_at_main(lab), transfers)
+                assert (asked.stdout, beside) == (b"10\n", None)
+                deadline = time.monotonic() + PLENTY_SECONDS
+                while helper.is_busy and time.monotonic() < deadline:
+                    time.sleep(0.01)
+            # An order to cancel that came too late is not taken for the next experiment.
+            helper.engine.cancel()
+            seen = lab.speculate("passing", stop_at_main(lab), set_numbers(lab, [5, 7]))
+            assert [run.stdout for run in seen] == [b"10\n", b"14\n"]
 
     def test_one_at_a_time(self, command, open_crew):
         crew = open_crew("popen", "popen")
