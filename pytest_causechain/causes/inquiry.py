@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from pytest_causechain.causes.endings import describe_outcome
@@ -33,7 +34,7 @@ Configuration = frozenset[int]
 NOTHING: Configuration = frozenset()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Isolated:
     """A cause at a moment: the deltas that decide, out of `differences`, and what it took to find them."""
 
@@ -44,11 +45,12 @@ class Isolated:
     # Where the calls on the failing run's stack stand, innermost first.
     stack: tuple[Place, ...]
 
-    @property
+    # Asked for again and again while the search goes on.
+    @cached_property
     def keys(self) -> frozenset[str]:
         return frozenset(delta.key for delta in self.deltas)
 
-    @property
+    @cached_property
     def values(self) -> tuple[str, ...]:
         """What the variables are in the failing run, told in a way that does not change with the calls on the stack."""
         return tuple(delta.value_key or delta.failing for delta in self.deltas)
