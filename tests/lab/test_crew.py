@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -238,27 +237,6 @@ class TestLostWorkers:
                     try_numbers(lab)
             finally:
                 end_gateway(group, "w0", signal.SIGCONT)
-
-
-@pytest.fixture
-def socket_gateway(tmp_path_factory) -> Iterator[str]:
-    """The spec of a gateway to another process, which listens on this machine; `chdir` is where it is."""
-    script = Path(execnet.__file__).parent / "script" / "socketserver.py"
-    environment = {**os.environ, "PYTHONPATH": str(Path(pytest_causechain.__file__).parents[1])}
-    server = subprocess.Popen(
-        [sys.executable, "-u", script, "127.0.0.1:0", "--once"],
-        cwd=tmp_path_factory.mktemp("server"),
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with server:
-        assert server.stdout is not None
-        line = next(line for line in server.stdout if "Accept" in line)
-        port = line.strip().rstrip(")").rpartition(" ")[2]
-        yield f"socket=127.0.0.1:{port}"
-        os.killpg(server.pid, signal.SIGKILL)
 
 
 class TestOtherMachines:
