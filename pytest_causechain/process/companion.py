@@ -82,7 +82,7 @@ class Companion:
         in `temporary`."""
         self._is_busy = False
         self._sending = threading.Lock()
-        self._check = check
+        self.check = check
         self._process: subprocess.Popen[bytes] | None = None
         self._connection, theirs = Pipe()
         # Nothing is ever written to it: its end tells the companion of our own.
@@ -125,7 +125,7 @@ class Companion:
             with self._sending:
                 self._connection.send_bytes(message)
             while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
-                self._check()
+                self.check()
                 if time.monotonic() >= deadline:
                     raise CompanionLost(is_late=True)
             answer = self._connection.recv_bytes()

@@ -29,6 +29,7 @@ from pytest_causechain.model.intervention import Intervention, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.process.maps import list_children
 from pytest_causechain.recording.programs import identify_program
 
 PROGRAM = r"""
@@ -177,6 +178,28 @@ class TestSpreading:
         crew = open_crew(*["popen"] * 4)
         with crew.diagnosing(), crew.diagnosing(), open_lab(command, crew), open_lab(command, crew):
             assert [len(crew.borrow()) for _ in range(3)] == [1, 1, 0]
+
+
+class TestSpareEngines:
+    def test_the_next_lab_need_not_wait_for_a_new_process(self, command, open_crew, group):
+        crew = open_crew("popen")
+        seen = []
+        for _ in range(3):
+            with open_lab(command, crew) as lab:
+                assert try_numbers(lab) == EXPECTED
+                seen.append(list_children(group["w0"]._io.popen.pid))
+        assert len(seen[0]) == 1
+        assert seen[0] == seen[1] == seen[2]
+
+    def test_one_that_has_died_meanwhile(self, command, open_crew, group):
+        crew = open_crew("popen")
+        with open_lab(command, crew) as lab:
+            assert try_numbers(lab) == EXPECTED
+        (spare,) = list_children(group["w0"]._io.popen.pid)
+        os.kill(spare, signal.SIGKILL)
+        with open_lab(command, crew) as lab:
+            assert try_numbers(lab) == EXPECTED
+        assert crew.notes == []
 
 
 class TestLostWorkers:
