@@ -18,6 +18,14 @@ pytest_plugins = ["pytester"]
 # How long one example takes says nothing on a busy machine; speed is measured in tests/benchmarks.
 hypothesis.settings.register_profile("causechain", deadline=None)
 hypothesis.settings.load_profile("causechain")
+# For what reads what others said: FUZZ is the number of examples of each.
+hypothesis.settings.register_profile(
+    "fuzz",
+    max_examples=int(os.environ.get("FUZZ", "15")),
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+)
 
 # A shell ignores them for what it starts in the background, and tests are about them.
 for sign, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):

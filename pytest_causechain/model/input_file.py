@@ -41,7 +41,7 @@ class InputFile:
         """Whether a run that left this behind has not changed it; None: no file."""
         return content == self.content if self.content is not None else self.digest == ABSENT and content is None
 
-    def restore(self, root: str = "/") -> None:
+    def restore(self, root: str = "") -> None:
         """Below another root: as somebody else sees it."""
         place = Path(f"{root}{self.path}")
         if self.content is None:

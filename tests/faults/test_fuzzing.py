@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_causechain.debugger.descriptions import DescriptionStore
@@ -27,12 +27,7 @@ from pytest_causechain.process.elf import find_objects, find_symbols, find_threa
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.recording.store import RecordingStore
 
-fuzz = settings(
-    max_examples=int(os.environ.get("FUZZ", "15")),
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+fuzz = settings.get_profile("fuzz")
 # Places in a file and what stands there afterwards; the first bytes matter most.
 damages = st.lists(
     st.tuples(

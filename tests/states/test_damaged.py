@@ -4,11 +4,10 @@ FUZZ is the number of examples."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_runs import TwoRuns, find_variable
 
@@ -63,12 +62,7 @@ int main(int argc, char **argv)
     return local > 9 || words_again == nullptr; /* here */
 }
 """
-fuzz = settings(
-    max_examples=int(os.environ.get("FUZZ", "15")),
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+fuzz = settings.get_profile("fuzz")
 
 
 @pytest.fixture(scope="module")
