@@ -125,14 +125,14 @@ def find_symbols(path: str, names: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-@cache
 def names_symbol(path: str, wanted: str) -> bool:
-    """Whether the file defines or asks for it."""
+    """Whether the file may define it or ask for it: some symbol, of a million perhaps, ends like that."""
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         sections = read_sections(content)
-        tables = [s for s in sections if s.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS)]
-        names = (name for table in tables for name, _ in _symbols(content, table, sections[table.link].offset))
-        return any(name.partition(b"@")[0] == wanted.encode() for name in names)
+        tables = {sections[s.link] for s in sections if s.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS)}
+        # The linker keeps a name only once that another one ends with.
+        ends = [wanted.encode() + behind for behind in (b"\0", b"@")]
+        return any(content.find(end, t.offset, t.offset + t.size) >= 0 for t in tables for end in ends)
 
 
 def find_objects(path: str) -> list[tuple[str, int, int]]:
