@@ -6,6 +6,7 @@ It serves one pair of runs at a time: a message opens a lab for it, each further
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -104,6 +105,9 @@ class Answer:
     trouble: str = ""
 
 
+NO_ROOM = "there is no room for temporary files: make some, or let TMPDIR name a directory that has it."
+
+
 def serve(connection: Connection[Any, Any]) -> int:
     """Each lab lives in a copy of this process: where a lab has been, in namespaces of its own, there is no way back
     from, and the next one need not wait until Python has started and read all modules."""
@@ -176,6 +180,8 @@ def serve_lab(connection: Connection[Any, Any], opening: Open) -> int:
                 answer = Answer(trouble=str(lost), is_hopeless=True)
             except (GdbFailure, OSError) as error:
                 answer = Answer(trouble=f"{type(error).__name__}: {error}")
+                if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    answer = Answer(refusal=NO_ROOM, is_hopeless=True)
             if lab is not None:
                 end_orphans(lab.processes())
             if answer is not None:

@@ -42,7 +42,13 @@ def isolate_tests(wish: Wish, directories: Sequence[str], directory: str) -> Non
 
 
 def try_stage(areas: Sequence[str], directory: str) -> str | None:
-    """Why there can be no stage here. Tried in another process, since there is no way back."""
+    """Why there can be no stage here. Tried twice: one of the processes that it takes may have been killed, and without
+    a stage the user's files are not safe."""
+    return _try_stage(areas, directory) and _try_stage(areas, directory)
+
+
+def _try_stage(areas: Sequence[str], directory: str) -> str | None:
+    """In another process, since there is no way back."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

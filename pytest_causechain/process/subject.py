@@ -40,6 +40,7 @@ OUTPUT = "causechain-output"
 # Of all streams the first, and the variables of the environment.
 LIBRARY_SYMBOLS = ("malloc", "_IO_list_all", "__environ")
 NO_FILE = (1 << 64) - 1
+GO = b"."
 
 
 class CannotStart(Exception):
@@ -227,7 +228,9 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, b
         try:
             die_with_parent()
             os.close(opener)
-            os.read(gate, 1)  # until it is traced
+            # Until it is traced; when its parent has been killed before, it must never run.
+            if os.read(gate, 1) != GO:
+                os._exit(127)
             fix_addresses()
             for descriptor, source in enumerate((feed, streams.stdout, streams.stderr)):
                 os.dup2(source, descriptor)
@@ -248,6 +251,7 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, b
     os.close(gate)
     try:
         ptrace(SEIZE, pid, 0, OPTIONS)
+        os.write(opener, GO)
     except OSError:
         os.kill(pid, signal.SIGKILL)
     finally:

@@ -99,4 +99,7 @@ def test_a_poor_system(suite, how):
     with suite.session(FEW_SECONDS, prefix=prefix) as session:
         session.faults += 1
     assert suite.tally.proper == 1, session.output
+    told = " ".join(session.output.split())
+    assert "please report" not in told
+    assert ("let TMPDIR name a directory" in told) is (how == "full disk")
     assert_nothing_left(suite)
