@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -47,6 +48,8 @@ START = [
 # In what it says: words in quotes, and what is not a bracket.
 STRING, NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"'), re.compile(r"[^][{}]+")
 READ_BYTES = 1 << 16
+# An answer may have that much, and more.
+LEAST_BYTES_FREE = 1 << 20
 # How long gdb may take for what does not depend on the program under test.
 PATIENCE_SECONDS = 30.0
 # To begin with: one that hangs should be told as such while there is time for it.
@@ -222,6 +225,8 @@ class Gdb(Closing):
         try:
             answer: dict[str, Any] = json.loads(reply_file.read_bytes())
         except (OSError, ValueError, RecursionError) as error:
+            if shutil.disk_usage(self.directory).free < LEAST_BYTES_FREE:  # it could not write it all
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(reply_file)) from None
             raise GdbFailure(f"gdb's answer cannot be read ({error})") from None
         if not isinstance(answer, dict):
             raise GdbFailure("gdb's answer is none")

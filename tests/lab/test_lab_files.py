@@ -226,6 +226,14 @@ class TestInputs:
             lab.experiment("passing")
 
 
+def test_an_accident_is_no_obstacle(tmp_path, monkeypatch):
+    """One of the processes by which isolation is tried was killed."""
+    answers = ["the user cannot be mapped", None]
+    monkeypatch.setattr(isolation, "_try_stage", lambda areas, directory: answers.pop(0))
+    assert isolation.try_stage((), str(tmp_path)) is None
+    assert answers == []
+
+
 class TestWithoutViews:
     """Where the kernel allows no namespaces."""
 

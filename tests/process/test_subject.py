@@ -14,9 +14,10 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process import subject
+from pytest_causechain.process import subject as subject_module
 from pytest_causechain.process.limits import OUTPUT_BYTES, STACK_BYTES
 from pytest_causechain.process.maps import read_mappings
-from pytest_causechain.process.subject import CannotStart, launch
+from pytest_causechain.process.subject import CannotStart, Streams, launch, start
 from pytest_causechain.process.tracee import End, NotReached
 
 TELLER = r"""
@@ -250,3 +251,27 @@ def test_too_much_output_ends_by_a_limit(build, start, deadline):
     subject = start(build(source))
     assert subject.finish(deadline) == End("timeout", signal.SIGXFSZ)
     assert os.fstat(subject.streams.stdout).st_size == OUTPUT_BYTES
+
+
+def test_it_never_runs_without_a_tracer(program, tmp_path, monkeypatch):
+    """Of a tracer that is killed before it traces, nothing is left but the end of a pipe."""
+    seen: list[int] = []
+
+    def give_up(request: int, pid: int, *more: int) -> None:
+        seen.append(pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subject_module, "ptrace", give_up)
+    output = os.memfd_create("output")
+    streams = Streams((0, 0), output, output)
+    with pytest.raises(KeyboardInterrupt):
+        start(
+            Command(program, (program.path, "arguments"), str(tmp_path)),
+            os.open("/dev/null", 0),
+            streams,
+            None,
+            NO_BOUNDS,
+        )
+    (pid,) = seen
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 127
+    assert os.fstat(output).st_size == 0
