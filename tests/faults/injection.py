@@ -90,6 +90,7 @@ class Suite:
     directory: Path
     temporary: Path
     tally: Tally = field(default_factory=Tally)
+    changed: list[str] = field(default_factory=list)
 
     @classmethod
     def make(cls, parent: Path) -> Suite:
@@ -128,7 +129,9 @@ class Suite:
         self.tally.proper += process.returncode == 1 and RESULTS in disturbed.output and not disturbed.is_shattered
         self.tally.processes_left += len(await_end(token))
         self.tally.directories_left += len(self.leftovers())
-        self.tally.files_changed += self.checksum() != before
+        after = self.checksum()
+        self.changed += [name for name in before | after if before.get(name) != after.get(name)]
+        self.tally.files_changed += after != before
 
     def leftovers(self) -> list[str]:
         return [path.name for path in self.temporary.glob("causechain-*")]

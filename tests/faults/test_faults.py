@@ -24,7 +24,7 @@ def suite(tmp_path):
 
 def assert_nothing_left(suite: Suite) -> None:
     tally = suite.tally
-    assert (tally.processes_left, tally.directories_left, tally.files_changed) == (0, 0, 0), str(tally)
+    assert (tally.processes_left, tally.directories_left, tally.files_changed) == (0, 0, 0), f"{tally} {suite.changed}"
 
 
 def test_kills_at_random_moments(suite):
