@@ -252,8 +252,8 @@ class Gdb(Closing):
             if not select.select([], [self._process.stdin], [], PATIENCE_SECONDS)[1]:
                 raise GdbLost("gdb does not listen")
             self._process.stdin.write(f"{line}\n".encode())
-        except (OSError, ValueError) as error:
-            raise GdbLost(f"gdb has ended ({error})") from None
+        except (OSError, ValueError):
+            raise GdbLost(f"gdb has ended with status {self._end()}") from None
 
     def _reply(self, token: int, deadline: float) -> dict[str, Any] | None:
         """All other lines are of no interest."""

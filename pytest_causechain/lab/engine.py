@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -220,9 +221,9 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
 
 def require_no_tracer(failing: Command, passing: Command, deadline: float, stage: Stage | None) -> None:
     """A Refusal when one of them traces itself; where that cannot be found out, the runs show it."""
-    if not names_symbol(failing.program.path, "ptrace"):
-        return
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, struct.error):
+        if not names_symbol(failing.program.path, "ptrace"):
+            return
         places = {c: c.cwd if stage is None else stage.lend_directory(c) for c in dict.fromkeys((failing, passing))}
         if any(traces_itself(command, directory, deadline) for command, directory in places.items()):
             raise Hopeless(
