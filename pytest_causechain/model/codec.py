@@ -13,10 +13,16 @@ import types
 import typing
 from typing import Any
 
+# The same in JSON; most values are of these types.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def encode(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name.rstrip("_"): encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if dataclasses.is_dataclass(kind):
+        return {key: encode(getattr(value, name)) for key, name in _list_keys(kind)}
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, enum.Enum):
@@ -26,6 +32,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
     return value
+
+
+@functools.cache
+def _list_keys(cls: type) -> tuple[tuple[str, str], ...]:
+    return tuple((f.name.rstrip("_"), f.name) for f in dataclasses.fields(cls))
 
 
 @functools.cache

@@ -12,14 +12,16 @@ from typing import Literal, NamedTuple
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.recording.programs import find_executable, identify_program
 from pytest_causechain.recording.sanitizers import settle_options
 from pytest_causechain.recording.seam import Seam
 from pytest_causechain.recording.start import Start
-from pytest_causechain.recording.wrappers import find_executable, look_through
 
 # Set by pytest and its plugins for each test; a program has no business with them.
 _PYTEST_VARIABLES = "PYTEST_"
+
+# More than anybody nests.
+MAX_WRAPPERS = 10
 
 
 class Recognised(NamedTuple):
@@ -114,10 +116,22 @@ def recognise_start(start: Start) -> Recognised:
     if start.unsupported is not None:
         name = Path(start.argv[0].partition(" ")[0]).name if start.argv else "a program"
         raise Refusal(f"{name} is started through {start.unsupported}: start it with subprocess.run instead.")
-    inner = look_through(start)
-    if not inner.wanted:
-        raise Refusal("the test starts an empty command: give the path of the program.")
-    return Recognised(inner, identify_program(find_executable(inner.wanted, inner.cwd, inner.environment)))
+    for _ in range(MAX_WRAPPERS):
+        # Somebody writes shells and debuggers, too: what can be diagnosed itself is not looked through.
+        problem = Refusal("the test starts an empty command: give the path of the program.")
+        if start.wanted and not start.shell:
+            try:
+                program = identify_program(find_executable(start.wanted, start.cwd, start.environment))
+                return Recognised(start, program)
+            except Refusal as refusal:
+                problem = refusal
+        from pytest_causechain.recording.wrappers import unwrap
+
+        inner = unwrap(start)
+        if inner is None:
+            raise problem
+        start = inner
+    raise Refusal(f"{start.wanted} is started through too many others: start the program itself from the test.")
 
 
 def _describe_command(recognised: Recognised, stdin: bytes, base: Mapping[str, str]) -> Command:
