@@ -55,6 +55,13 @@ class Recording:
         self._recorder = recorder
         self._failed = self._skipped = False
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        try:
+            return (yield)
+        finally:
+            self._recorder.close()
+
     # Not around the whole protocol: a plugin may repeat what is within it.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:

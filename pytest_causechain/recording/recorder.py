@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.recording.environment import Environments
 from pytest_causechain.recording.programs import find_executable, identify_program
 from pytest_causechain.recording.sanitizers import settle_options
 from pytest_causechain.recording.seam import Seam
 from pytest_causechain.recording.start import Start
-
-# Set by pytest and its plugins for each test; a program has no business with them.
-_PYTEST_VARIABLES = "PYTEST_"
 
 # More than anybody nests.
 MAX_WRAPPERS = 10
@@ -44,14 +41,15 @@ class _Sighting(NamedTuple):
 
 
 class Recorder:
-    """Records one test at a time: `begin` before its setup, `finish` after its teardown.
+    """Records one test at a time: `begin` before its setup, `finish` after its teardown; `close` after the last.
 
     Make it at the start of the session: environments are kept as changes against the one found then. What a fixture of
     a wider scope starts belongs to all tests that use it.
     """
 
     def __init__(self) -> None:
-        self._base = dict(os.environ)
+        self._environments = Environments()
+        # Empty between tests.
         self._test = ""
         self._count = 0
         self._sightings: list[_Sighting] = []
@@ -62,11 +60,14 @@ class Recorder:
         self._seam = Seam(self._see)
 
     def begin(self, nodeid: str) -> None:
-        self._seam.remove()  # of a test that never finished
         self._test = nodeid
         self._sightings = []
         self._setups = []
-        self._seam.install()
+        if not self._seam.is_installed:
+            self._seam.install()
+
+    def close(self) -> None:
+        self._seam.remove()
 
     @contextlib.contextmanager
     def set_up(self, fixture: object, name: str) -> Iterator[None]:
@@ -80,7 +81,7 @@ class Recorder:
 
     def finish(self, outcome: Literal["passed", "failed", "skipped"], fixtures: Collection[object] = ()) -> Recording:
         """`fixtures` are those that the test used."""
-        self._seam.remove()
+        test, self._test = self._test, ""
         shared = [sighting for fixture in fixtures for sighting in self._shared.get(fixture, ())]
         runs: list[Run] = []
         refusals: dict[str, None] = {}
@@ -94,12 +95,19 @@ class Recorder:
             if start.stdin is None:
                 refusals[_explain_unknown_stdin(recognised.program)] = None
             else:
-                command = _describe_command(recognised, start.stdin, self._base)
+                command = self._describe_command(recognised, start.stdin)
                 runs.append(Run(command, start.returncode, fixture, ordinal))
         self._sightings = []
-        return Recording(self._test, outcome, tuple(runs), tuple(refusals))
+        return Recording(test, outcome, tuple(runs), tuple(refusals))
+
+    def _describe_command(self, recognised: Recognised, stdin: bytes) -> Command:
+        inner, program = recognised
+        environment = settle_options(program, inner.environment)
+        return Command(program, inner.argv, inner.cwd, self._environments.derive_changes(environment), stdin)
 
     def _see(self, start: Start) -> None:
+        if not self._test:
+            return
         recognised, refusal = None, ""
         try:
             recognised = recognise_start(start)
@@ -132,19 +140,6 @@ def recognise_start(start: Start) -> Recognised:
             raise problem
         start = inner
     raise Refusal(f"{start.wanted} is started through too many others: start the program itself from the test.")
-
-
-def _describe_command(recognised: Recognised, stdin: bytes, base: Mapping[str, str]) -> Command:
-    inner, program = recognised
-    environment = settle_options(program, inner.environment)
-    return Command(program, inner.argv, inner.cwd, _derive_changes(base, environment), stdin)
-
-
-def _derive_changes(base: Mapping[str, str], environment: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
-    """What turns `base` into `environment`; removed variables have None."""
-    names = {name for name, value in environment.items() if base.get(name) != value}
-    names.update(name for name in base if name not in environment)
-    return tuple((name, environment.get(name)) for name in sorted(names) if not name.startswith(_PYTEST_VARIABLES))
 
 
 def _explain_unknown_stdin(program: Program) -> str:

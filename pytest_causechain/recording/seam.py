@@ -14,12 +14,13 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from subprocess import Popen
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pytest_causechain.recording.detours import make_detours
+from pytest_causechain.recording.environment import copy_environment
 from pytest_causechain.recording.patch import Patch
 from pytest_causechain.recording.programs import join_path
 from pytest_causechain.recording.standard_input import NOT_GIVEN, Feed, read_given_stdin
@@ -53,11 +54,15 @@ class Seam:
     def remove(self) -> None:
         """Harmless when not installed; seams may be removed in any order."""
         with _lock:
-            if self in _installed:
+            if self.is_installed:
                 _installed.remove(self)
                 if not _installed:
                     for patch in (*_patches, *_loop_patches):
                         patch.remove()
+
+    @property
+    def is_installed(self) -> bool:
+        return self in _installed
 
     def __enter__(self) -> Self:
         self.install()
@@ -192,15 +197,9 @@ def describe_start(call: dict[str, Any]) -> Start:
         shell=bool(call["shell"]),
         # Not resolved: the program may look at the name it was given.
         cwd=join_path(os.getcwd(), os.fsdecode(call["cwd"] or "")),
-        environment=copy_environment(os.environ if call["env"] is None else call["env"]),
+        environment=copy_environment(call["env"]),
         stdin=read_given_stdin(call["p2cread"], call["p2cwrite"]),
     )
-
-
-def copy_environment(environment: Mapping[Any, Any]) -> dict[str, str]:
-    """As text. os.environ keeps bytes in a dictionary of its own, which is read eight times as fast."""
-    variables = getattr(environment, "_data", environment).items()
-    return {os.fsdecode(name): os.fsdecode(value) for name, value in variables}
 
 
 _patches = (
