@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pytest_causechain.model.codec import encode
+from pytest_causechain.model.codec import write_json
 from pytest_causechain.model.command import Command
 
 # Of a test's last report, which carries the recording: as text, which reaches the controller from any worker.
@@ -43,7 +43,7 @@ class Recording:
 
 def pack(recording: Recording, marker: dict[str, Any]) -> str:
     """For the way from where a test ran: as text, since others may write reports down."""
-    return json.dumps([encode(recording), marker])
+    return write_json([recording, marker])
 
 
 def unpack(record: str) -> tuple[dict[str, Any], dict[str, Any]]:

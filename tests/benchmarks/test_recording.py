@@ -55,7 +55,9 @@ def measure(suite: Path, options: list[str]) -> tuple[float, float]:
     """Seconds that pass, and seconds of processor time of the session and all it starts."""
     before, begin = os.times(), time.perf_counter()
     command = [sys.executable, "-m", "pytest", "-q", *options]
-    run = subprocess.run(command, cwd=suite, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    # Else all of the plugin would be compiled anew in each session.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    run = subprocess.run(command, cwd=suite, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     seconds, after = time.perf_counter() - begin, os.times()
     assert f"{TESTS} passed" in run.stdout
     used = after.children_user + after.children_system - before.children_user - before.children_system
