@@ -16,6 +16,7 @@ TYPE_EXECUTABLE = 2
 TYPE_SHARED = 3  # position-independent executables too
 MACHINE_X86_64 = 62
 SECTION_SYMBOLS, SECTION_NOTE, SECTION_DYNAMIC_SYMBOLS = 2, 7, 11
+SECTION_COMPRESSED = 1 << 11
 SEGMENT_NOTE, SEGMENT_THREAD = 4, 7
 KIND_OF_SYMBOL, SYMBOL_OBJECT, SYMBOL_THREAD = 0xF, 1, 6
 WRITABLE_SECTIONS = (b".data", b".bss")
@@ -33,6 +34,7 @@ SYMBOL = struct.Struct("<IBBHQQ")
 class Section(NamedTuple):
     name: bytes
     kind: int
+    flags: int
     offset: int
     size: int
     link: int
@@ -55,9 +57,9 @@ def read_sections(content: mmap.mmap) -> list[Section]:
     headers = [SECTION_HEADER.unpack_from(content, table + size * index) for index in range(count)]
     names = headers[names_index][4]
     sections = []
-    for name, kind, _flags, _address, offset, length, link, _info, alignment, _entry in headers:
+    for name, kind, flags, _address, offset, length, link, _info, alignment, _entry in headers:
         end = content.find(b"\0", names + name)
-        sections.append(Section(content[names + name : end], kind, offset, length, link, alignment))
+        sections.append(Section(content[names + name : end], kind, flags, offset, length, link, alignment))
     return sections
 
 
