@@ -98,10 +98,10 @@ def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> It
     yield from _propose_by_replay(passing, failing, ask)
 
 
-def _blame_user(users: Oracle, passing: Observation, failing: Observation) -> str:
+def _blame_user(users: UserOracle, passing: Observation, failing: Observation) -> str:
     is_failing = users.judge(failing) is not Outcome.FAIL
     run, said = ("failing", users.judge(failing)) if is_failing else ("passing", users.judge(passing))
-    if isinstance(users, UserOracle):
+    if users.is_marker:
         answer = "true" if said is Outcome.FAIL else "false"
         return (
             f"fails_when of the marker cause_chain is {answer} for the {run} run: make it true for failing runs only."

@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from judged import ACT, HELPING, PEXPECT, REFUSALS, SENTENCES, SUITE
+from acting import ACT, HELPING, PEXPECT, SUITE
+from judged import REFUSALS, SENTENCES
 from suites import SUITE_INI, Session, ShareSession, compile_program, read_chain, read_index, run_session
 
 # One of the tests needs hypothesis.
