@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
+from pytest_causechain.oracle.exact import find_telling_file, tell_written
 from pytest_causechain.oracle.facts import TEXT_KINDS, Symptom, shorten, tell_kind, tell_symptom
 
 # What the failing test says of a run.
@@ -210,8 +210,9 @@ class OutputOracle:
     @property
     def rule(self) -> Rule:
         passing, failing = self.passing, self.failing
-        if failing.files and failing.shown[:-1] == passing.shown[:-1]:
-            return Rule("output", f"it writes to {Path(failing.files[0][0]).name} exactly what the failing run wrote")
+        file = find_telling_file(passing, failing)
+        if file is not None:
+            return Rule("output", tell_written(file))
         if failing.stdout == passing.stdout and failing.stderr != passing.stderr:
             written, place = failing.stderr, " on stderr"
         else:
