@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+import execnet
 import hypothesis
 import pytest
 
@@ -28,9 +33,21 @@ def same_signals() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _same_signals() -> Iterator[None]:
-    """A laboratory in this process blocks SIGCHLD here, and programs that later tests start inherit that."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+@pytest.fixture
+def socket_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The spec of a gateway to another process that listens, as execnet's script does on another machine."""
+    script = Path(execnet.__file__).parent / "script" / "socketserver.py"
+    server = subprocess.Popen(
+        [sys.executable, "-u", script, "127.0.0.1:0"],
+        cwd=tmp_path_factory.mktemp("server"),
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with server:
+        assert server.stdout is not None
+        line = next(line for line in server.stdout if "Accept" in line)
+        port = line.strip().rstrip(")").rpartition(" ")[2]
+        yield f"socket=127.0.0.1:{port}"
+        os.killpg(server.pid, signal.SIGKILL)

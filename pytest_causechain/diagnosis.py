@@ -13,6 +13,7 @@ from pytest_causechain.causes.approach import approach
 from pytest_causechain.causes.endings import describe_failure, describe_outcome
 from pytest_causechain.causes.explanation import Explanation, told_links, told_transitions
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
+from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Place, Refused, Repair, Rule, Seconds, Statistics
@@ -109,6 +110,8 @@ class _Diagnosis:
         self.deadline = self.begin + settings.timeout_seconds
         self.trace_seconds = 0.0
         self.known = Chain(pair.failing_test, "none", program=pair.failing.program, peer=pair.peer)
+        # What the two runs showed.
+        self.seen: tuple[Observation, Observation] | None = None
         self.lab: RemoteLab | None = None
         self.timeline: Timeline | None = None
         self.inquiry: Inquiry | None = None
@@ -160,7 +163,9 @@ class _Diagnosis:
         begin = time.monotonic()
         self.timeline = Timeline(lab, oracle.rule.kind == "hang")
         self.trace_seconds += time.monotonic() - begin
-        self.inquiry = Inquiry(lab, self.timeline, oracle, self.progress)
+        assert self.seen is not None
+        likelihood = Likelihood(lab.program, *self.seen)
+        self.inquiry = Inquiry(lab, self.timeline, oracle, likelihood, self.progress)
         self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
         self.search.add(self.timeline.calls())
         self.find_transitions(self.inquiry, self.search)
@@ -174,6 +179,7 @@ class _Diagnosis:
         self.progress("repeating both runs")
         passing = self.repeat_passing(lab)
         failing = [lab.experiment("failing")]
+        self.seen = passing[0], failing[0]
         self.introduce(passing[0], failing[0], None)
         oracle = learn_oracle(passing[0], failing[0])
         self.introduce(passing[0], failing[0], oracle.rule)

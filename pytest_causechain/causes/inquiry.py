@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from pytest_causechain.causes.endings import describe_outcome
+from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
@@ -32,7 +34,7 @@ Configuration = frozenset[int]
 NOTHING: Configuration = frozenset()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Isolated:
     """A cause at a moment: the deltas that decide, out of `differences`, and what it took to find them."""
 
@@ -43,11 +45,12 @@ class Isolated:
     # Where the calls on the failing run's stack stand, innermost first.
     stack: tuple[Place, ...]
 
-    @property
+    # Asked for again and again while the search goes on.
+    @cached_property
     def keys(self) -> frozenset[str]:
         return frozenset(delta.key for delta in self.deltas)
 
-    @property
+    @cached_property
     def values(self) -> tuple[str, ...]:
         """What the variables are in the failing run, told in a way that does not change with the calls on the stack."""
         return tuple(delta.value_key or delta.failing for delta in self.deltas)
@@ -74,8 +77,10 @@ class Comparable:
         experiments: Callable[[list[Transfer]], list[Observation | None]],
         judge: Callable[[Observation], Outcome],
         width: int,
+        likely: Configuration = NOTHING,
     ) -> None:
         self.moment = moment
+        self.likely = likely
         self.comparison = comparison
         self.deltas = comparison.deltas
         self.everything: Configuration = frozenset(range(len(self.deltas)))
@@ -97,8 +102,16 @@ class Comparable:
 class Inquiry:
     """Implements what `search.cts` asks of a laboratory."""
 
-    def __init__(self, lab: Lab, timeline: Timeline, oracle: Oracle, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        timeline: Timeline,
+        oracle: Oracle,
+        likelihood: Likelihood,
+        progress: Callable[[str], None],
+    ) -> None:
         self._lab, self._timeline, self._oracle, self._progress = lab, timeline, oracle, progress
+        self._likelihood = likelihood
         self._comparable: dict[Moment, Comparable] = {}
         self._layouts = Layouts(lab.program.types)
         self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
@@ -146,7 +159,7 @@ class Inquiry:
             if present == hint.keys and comparable.outcomes(numbers) is Outcome.FAIL:
                 units = restrict(comparable.units, numbers)
                 return self._confirm(comparable, isolate(units, comparable.outcomes), before)
-        return self._confirm(comparable, isolate(comparable.units, comparable.outcomes), before)
+        return self._confirm(comparable, isolate(comparable.units, comparable.outcomes, comparable.likely), before)
 
     def isolate_for(self, moment: Moment, later: tuple[Moment, Isolated]) -> Isolated | None:
         comparable = self._compare(moment)
@@ -156,7 +169,7 @@ class Inquiry:
         outcomes = Outcomes[Configuration](lambda tried: [self._lead(comparable, c, later) for c in tried])
         if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.unwritten) is not Outcome.FAIL:
             return None
-        isolation = isolate(comparable.units, outcomes)
+        isolation = isolate(comparable.units, outcomes, comparable.likely)
         if comparable.outcomes(isolation.cause) is not Outcome.FAIL:
             return None
         return self._confirm(comparable, isolation, before)
@@ -292,6 +305,7 @@ class Inquiry:
                 lambda transfers: self._observe("passing", moment, transfers),
                 self._oracle.judge,
                 self._lab.width,
+                self._likelihood.choose(moment, comparison),
             )
         return self._comparable[moment]
 

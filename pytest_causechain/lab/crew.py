@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest_causechain
 from pytest_causechain.lab.engine import Answer, Check, Fitness, Open
-from pytest_causechain.lab.worker import ANSWER, CALL, CLOSING_SECONDS, END, HELLO, LOST, PING, START, STOP
+from pytest_causechain.lab.worker import ANSWER, CALL, CANCEL, CLOSING_SECONDS, END, HELLO, LOST, PING, START, STOP
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.closing import Closing
@@ -124,6 +124,9 @@ class Worker:
         if self.is_lost or not self._send(CALL, number, pickle.dumps(self._adapt(message)), timeout_seconds):
             raise CompanionLost(is_late=False, log=self.why_lost)
 
+    def cancel(self, number: int) -> None:
+        self._send(CANCEL, number)
+
     def look_after(self) -> None:
         """Called now and then while an answer is waited for."""
         now = time.monotonic()
@@ -213,6 +216,10 @@ class Engine:
         if answer[0] == LOST:
             raise CompanionLost(*answer[2:] or (False, f"worker {self.worker.name} was lost: {self.worker.why_lost}"))
         return pickle.loads(answer[2])
+
+    def cancel(self) -> None:
+        """What it does without being asked for, while an answer is waited for."""
+        self.worker.cancel(self._number)
 
     def close(self, patience_seconds: float = 0.0) -> None:
         if self._is_open:

@@ -1,15 +1,18 @@
 """The process in which all tracing happens: one thread, because ptrace belongs to one, and nothing of pytest.
 
-It serves one pair of runs: a message opens a lab for it, each further one is a call of that lab.
+It serves one pair of runs at a time: a message opens a lab for it, each further one is a call of that lab.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +22,24 @@ from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.lab.weaknesses import find_weaknesses
+from pytest_causechain.lab.worker import CANCEL, RESET
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.isolation import isolate
-from pytest_causechain.process.linux import adopt_orphans
+from pytest_causechain.process.linux import adopt_orphans, die_with_parent
 from pytest_causechain.process.remains import end_orphans
 from pytest_causechain.process.subject import CannotStart, require_tracing
 from pytest_causechain.recording.programs import identify_program
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+
+# The status of a process whose lab has ended because there is to be another.
+FOR_ANOTHER = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +99,67 @@ class Answer:
 
 
 def serve(connection: Connection[Any, Any]) -> int:
-    lab: GdbLab | InterveningLab | None = None
-    types_told = 0
+    """Each lab lives in a copy of this process: where a lab has been, in namespaces of its own, there is no way back
+    from, and the next one need not wait until Python has started and read all modules."""
     adopt_orphans()
     try:
         while (message := connection.recv()) is not None:
+            if isinstance(message, Check):
+                connection.send(Answer(check(message)))
+            elif isinstance(message, Open):
+                status = copy_process(partial(serve_lab, connection, message))
+                end_orphans(())
+                if status != FOR_ANOTHER:
+                    return status
+                connection.send(Answer())
+            elif message == RESET:
+                connection.send(Answer())
+            else:
+                assert message == CANCEL  # it came too late
+    except EOFError:
+        pass
+    return 0
+
+
+def copy_process(work: Callable[[], int]) -> int:
+    """The status with which the copy has ended; -1 when it was killed."""
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return max(-1, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def serve_lab(connection: Connection[Any, Any], opening: Open) -> int:
+    """Until there is to be another."""
+    lab: GdbLab | InterveningLab | None = None
+    types_told = 0
+    adopt_orphans()
+    message: Any = opening
+    try:
+        while message not in (None, RESET):
+            answer: Answer | None = None
             try:
-                if isinstance(message, Check):
-                    connection.send(Answer(check(message)))
-                    continue
                 if isinstance(message, Open):
                     lab = open_lab(message)
+                    die_with_parent()  # the kernel forgets it when a process enters a namespace
+                    if isinstance(lab, InterveningLab):
+                        lab.is_wanted = lambda: not (connection.poll() and connection.recv() == CANCEL)
                     types_told = len(lab.program.types)
                     value: Any = (lab.program, lab.recordable, lab.width, lab.notes, lab.isolation)
-                else:
+                    answer = Answer(value, lab.name)
+                elif message != CANCEL:  # else it came too late
                     assert lab is not None
                     value = carry_out(lab, message)
-                answer = Answer(value, lab.name, tuple(lab.program.types[types_told:]))
-                types_told = len(lab.program.types)
+                    answer = Answer(value, lab.name, tuple(lab.program.types[types_told:]))
+                    types_told = len(lab.program.types)
             except BudgetUsedUp:
                 answer = Answer(is_used_up=True)
             except Refusal as refusal:
@@ -119,13 +170,15 @@ def serve(connection: Connection[Any, Any]) -> int:
                 answer = Answer(trouble=f"{type(error).__name__}: {error}")
             if lab is not None:
                 end_orphans(lab.processes())
-            connection.send(answer)
+            if answer is not None:
+                connection.send(answer)
+            message = connection.recv()
     except EOFError:
-        pass
+        message = None
     finally:
         if lab is not None:
             lab.close()
-    return 0
+    return FOR_ANOTHER if message == RESET else 0
 
 
 def open_lab(message: Open) -> GdbLab | InterveningLab:

@@ -81,10 +81,12 @@ def fly(
     take_off: Callable[[int, Job], Flight],
     observe: Callable[[Flight, End], Observation | None],
     is_speculative: bool,
+    is_wanted: Callable[[], bool],
 ) -> list[Observation | None]:
     """`width` of them at a time. Of speculative ones the first is asked for; the others get as long again as it took,
     and are None when they are not back by then. So neither going on in vain nor doing it again, should it be asked
-    for, costs more than twice the time. One of which nothing can be observed is made again."""
+    for, costs more than twice the time; and none is waited for that is not wanted any more. One of which nothing can be
+    observed is made again."""
     seen: dict[int, Observation] = {}
     waiting = deque(enumerate(jobs))
     flights: list[Flight] = []
@@ -94,7 +96,7 @@ def fly(
             if waiting and len(flights) < width:
                 flights.append(take_off(*waiting.popleft()))
                 continue
-            landed = land_first(flights, until)
+            landed = land_first(flights, until, is_wanted if is_speculative else always)
             if landed is None:
                 break
             flight, end = landed
@@ -114,14 +116,20 @@ def fly(
     return [seen.get(number) for number in range(len(jobs))]
 
 
-def land_first(flights: Sequence[Flight], until: float = math.inf) -> tuple[Flight, End] | None:
-    """None when none has landed by then."""
+def always() -> bool:
+    return True
+
+
+def land_first(
+    flights: Sequence[Flight], until: float = math.inf, is_wanted: Callable[[], bool] = always
+) -> tuple[Flight, End] | None:
+    """None when none has landed by then, or is wanted."""
     for flight in flights:
         if flight.finish is None:
             return flight, End("timeout", signal.SIGKILL)
     by_pid = {flight.subject.pid: flight for flight in flights}
     soonest = min(flight.deadline for flight in flights)
-    while time.monotonic() < until:
+    while time.monotonic() < until and is_wanted():
         look_up = min(soonest, until, time.monotonic() + LOOK_UP_SECONDS)
         found = wait_for_any([flight.subject for flight in flights], look_up)
         late = [flight for flight in flights if found is None and flight.is_late()]

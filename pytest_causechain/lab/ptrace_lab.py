@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -28,7 +28,7 @@ from pytest_causechain.debugger.visit import (
     make_registers,
     merge_register,
 )
-from pytest_causechain.lab.flights import Flight, Job, fly
+from pytest_causechain.lab.flights import Flight, Job, always, fly
 from pytest_causechain.lab.laboratory import Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.lab.starting_lab import StartingLab, ending
@@ -88,6 +88,8 @@ class PtraceLab(StartingLab):
         super().__init__(passing, failing, deadline, use_copies, stage)
         self._backtraces: dict[tuple[Side, tuple[int, ...]], tuple[Frame, ...]] = {}
         self._outputs: dict[Side, bytes] = {}
+        # Whether what was begun without being asked for may still be.
+        self.is_wanted: Callable[[], bool] = always
         # By the original runs.
         self._used = NOTHING_USED
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -122,7 +124,7 @@ class PtraceLab(StartingLab):
     def _fly_some(self, side: Side, jobs: Sequence[Job], is_speculative: bool = False) -> list[Observation | None]:
         """As many at a time as there are processors."""
         take_off, observe = partial(self._take_off, side), partial(self._observe, side)
-        return fly(jobs, self.width, take_off, observe, is_speculative)
+        return fly(jobs, self.width, take_off, observe, is_speculative, self.is_wanted)
 
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()

@@ -158,7 +158,7 @@ class RemoteLab(Lab):
 
     def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
         """The first engine makes the one that is asked for, each helper one of the others. Those that are not back when
-        the first has been waited for twice as long as it took are not waited for any more."""
+        the first has been waited for twice as long as it took are cancelled."""
         key = (side, tuple(stops))
         self._invite()
         self._tell_width(self._call)
@@ -173,7 +173,10 @@ class RemoteLab(Lab):
         seen: list[Observation | None] = self._call(Call("speculate", (*key, tuple(own))))
         took = time.monotonic() - begin
         wait(hands, max(took, LEAST_PATIENCE_SECONDS))
-        seen += [hand.result() if hand.done() else None for hand in hands]
+        for helper, hand in zip(helpers, hands, strict=False):
+            if not hand.done():
+                helper.engine.cancel()
+            seen.append(hand.result() if hand.done() else None)
         self._batch_seconds += time.monotonic() - begin
         return seen + [None] * (len(transfers) - len(seen))
 
@@ -361,8 +364,8 @@ class RemoteLab(Lab):
         if not self._is_alike(helper, key):
             return None
         patience = min(self._patience(), PART_SECONDS + self.run_seconds)
-        (observation,) = ask(helper.engine, Call("experiments", (*key, (transfer,))), patience).value
-        seen: Observation = observation
+        (observation,) = ask(helper.engine, Call("speculate", (*key, (transfer,))), patience).value
+        seen: Observation | None = observation
         return seen
 
     def _invite(self) -> None:

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest_causechain
@@ -29,8 +30,9 @@ from pytest_causechain.lab.worker import serve
 serve(channel, temporary)
 """
 CLOSING_SECONDS = 5.0
-# The first word of each message; then comes the number of the engine.
-CALL, END, PING, STOP = "call", "end", "ping", "stop"
+# The first word of each message; then comes the number of the engine. CANCEL is passed on to it amid a call: what it
+# was not asked for by then it will not be. RESET has an engine give up its lab, for another.
+CALL, CANCEL, END, PING, RESET, STOP = "call", "cancel", "end", "ping", "reset", "stop"
 # Of each answer.
 HELLO, ANSWER, LOST = "hello", "answer", "lost"
 
@@ -43,6 +45,8 @@ def serve(channel: Channel, temporary: str | None) -> None:
     """Until the other side says STOP or is gone. Engines have their files in `temporary`."""
     messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
     engines: dict[int, Companion] = {}
+    # Those that wait for another lab.
+    spare: list[Companion] = []
     sending = threading.Lock()
     # Engines that are to end, even amid work; of the worker as a whole with STOP in it.
     ended: set[int | str] = set()
@@ -56,16 +60,30 @@ def serve(channel: Channel, temporary: str | None) -> None:
         if message[0] == PING:
             send(PING)
             return
+        if message[0] == CANCEL:
+            if (engine := engines.get(message[1])) is not None:
+                engine.send(CANCEL)
+            return
         if message[0] in (END, STOP):
             ended.add(message[-1])
         messages.put(message)
 
-    def open_engine(number: int) -> Companion:
-        def check() -> None:
-            if ended & {number, STOP}:
-                raise _Over
+    def check(*ends: int | str) -> None:
+        if not ended.isdisjoint(ends):
+            raise _Over
 
-        return Companion("pytest_causechain.lab.engine", check=check, temporary=temporary)
+    def open_engine(number: int) -> Companion:
+        engine = spare.pop() if spare else Companion("pytest_causechain.lab.engine", temporary=temporary)
+        engine.check = partial(check, number, STOP)
+        return engine
+
+    def put_by(engine: Companion) -> None:
+        engine.check = partial(check, STOP)
+        try:
+            engine.exchange(RESET, CLOSING_SECONDS)
+            spare.append(engine)
+        except (CompanionLost, _Over):
+            engine.close()
 
     channel.setcallback(receive, endmarker=(STOP,))
     # OSError: the other side is gone.
@@ -75,7 +93,7 @@ def serve(channel: Channel, temporary: str | None) -> None:
             while (message := messages.get())[0] != STOP:
                 if message[0] == END:
                     if message[1] in engines:
-                        engines.pop(message[1]).close(CLOSING_SECONDS)
+                        put_by(engines.pop(message[1]))
                     continue
                 _, number, data, timeout_seconds = message
                 if number not in engines:
@@ -88,7 +106,7 @@ def serve(channel: Channel, temporary: str | None) -> None:
                 except _Over:
                     engines.pop(number).close()
         finally:
-            for engine in engines.values():
+            for engine in (*engines.values(), *spare):
                 engine.close()
 
 

@@ -81,7 +81,8 @@ class Companion:
         called while an answer is waited for, and raises when nobody wants it any more. Its temporary directory is made
         in `temporary`."""
         self._is_busy = False
-        self._check = check
+        self._sending = threading.Lock()
+        self.check = check
         self._process: subprocess.Popen[bytes] | None = None
         self._connection, theirs = Pipe()
         # Nothing is ever written to it: its end tells the companion of our own.
@@ -121,9 +122,10 @@ class Companion:
         self._is_busy = True
         deadline = time.monotonic() + timeout_seconds
         try:
-            self._connection.send_bytes(message)
+            with self._sending:
+                self._connection.send_bytes(message)
             while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
-                self._check()
+                self.check()
                 if time.monotonic() >= deadline:
                     raise CompanionLost(is_late=True)
             answer = self._connection.recv_bytes()
@@ -131,6 +133,11 @@ class Companion:
             raise CompanionLost(is_late=False, log=self._log.read_text(errors="replace")) from None
         self._is_busy = False
         return answer
+
+    def send(self, message: object) -> None:
+        """Amid an exchange, from another thread: a message without an answer of its own."""
+        with self._sending, contextlib.suppress(OSError):
+            self._connection.send(message)
 
     def close(self, patience_seconds: float = 0.0) -> None:
         """An idle companion is told to end and may take its time; a busy one is not waited for."""

@@ -112,6 +112,15 @@ def narrow(passing: frozenset[T], difference: tuple[Unit[T], ...], n: int = 2) -
     return Narrowing(passing, difference, split(difference, min(n, len(difference))), is_opened)
 
 
+def begin(units: tuple[Unit[T], ...], likely: frozenset[T]) -> Narrowing[T]:
+    """Divided into what is likely and the rest, where that is less than a half: to be right saves more than the one
+    experiment that it costs to be wrong."""
+    first, others = restrict(units, likely), restrict(units, deltas_of(units) - likely)
+    if not first or 2 * len(deltas_of(first)) >= len(deltas_of(units)):
+        return narrow(frozenset(), units)
+    return Narrowing(frozenset(), (*first, *others), (0, len(first), len(first) + len(others)))
+
+
 @dataclass(frozen=True, slots=True)
 class Trimming(Generic[T]):
     """What else is needed: units are left out of a failing configuration, together where that can be.
@@ -154,13 +163,15 @@ class Isolation(Generic[T]):
     is_alone: bool
 
 
-def isolate(units: tuple[Unit[T], ...], outcomes: Outcomes[frozenset[T]]) -> Isolation[T]:
-    """Among units of which none PASSes and all together FAIL.
+def isolate(
+    units: tuple[Unit[T], ...], outcomes: Outcomes[frozenset[T]], likely: frozenset[T] = frozenset()
+) -> Isolation[T]:
+    """Among units of which none PASSes and all together FAIL. Those that are `likely` are tried first.
 
-    Guarantee for a cause that is alone: without any one of its deltas it does not FAIL."""
+    Guarantee for a cause that is alone and of at most CONJUNCTION_LIMIT deltas: without any one it does not FAIL."""
     if not units:
         raise ValueError("no deltas: the same configuration cannot both pass and fail")
-    narrowing = settle(narrow(frozenset(), units), outcomes)
+    narrowing = settle(begin(units, likely), outcomes)
     difference = deltas_of(narrowing.difference)
     is_alone = outcomes(difference) is Outcome.FAIL
     if is_alone and len(difference) == 1:

@@ -11,6 +11,7 @@ from types import TracebackType
 
 from pytest_causechain.causes.explanation import Explanation
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
+from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.chain import Rule
@@ -65,9 +66,10 @@ class Case:
         ]
         self.lab = make_lab(*commands, time.monotonic() + PLENTY_SECONDS)
         self.said: list[str] = []
-        judge = OutputJudge(self.lab.experiment("passing"), self.lab.experiment("failing"))
+        seen = self.lab.experiment("passing"), self.lab.experiment("failing")
         self.timeline = Timeline(self.lab)
-        self.inquiry = Inquiry(self.lab, self.timeline, judge, self.said.append)
+        self.likelihood = Likelihood(self.lab.program, *seen)
+        self.inquiry = Inquiry(self.lab, self.timeline, OutputJudge(*seen), self.likelihood, self.said.append)
 
     def __enter__(self) -> Case:
         return self

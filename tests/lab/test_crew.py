@@ -6,12 +6,11 @@ import contextlib
 import gc
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from pytest_causechain.model.intervention import Intervention, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.process.maps import list_children
 from pytest_causechain.recording.programs import identify_program
 
 PROGRAM = r"""
@@ -40,6 +40,8 @@ static int twice(int n) { return 2 * n; }
 int main(void)
 {
     usleep(2000);
+    while (number < 0)
+        ;
     printf("%d\n", twice(number));
     return 0;
 }
@@ -100,11 +102,14 @@ def stop_at_main(lab: RemoteLab) -> tuple[Stop, ...]:
 
 def try_numbers(lab: RemoteLab) -> list[bytes]:
     """The outputs of experiments that each show another number."""
+    return [run.stdout for run in lab.experiments("passing", stop_at_main(lab), set_numbers(lab, NUMBERS))]
+
+
+def set_numbers(lab: RemoteLab, numbers: Sequence[int]) -> list[Transfer]:
     visit = lab.visit("passing", stop_at_main(lab))
     assert visit is not None
     place = visit.load_map.to_run(find_global(lab, "number"))
-    transfers = [Transfer(((place, number.to_bytes(4, "little")),)) for number in NUMBERS]
-    return [run.stdout for run in lab.experiments("passing", stop_at_main(lab), transfers)]
+    return [Transfer(((place, number.to_bytes(4, "little", signed=True)),)) for number in numbers]
 
 
 EXPECTED = [b"%d\n" % (2 * number) for number in NUMBERS]
@@ -136,6 +141,24 @@ class TestSpreading:
             assert crew.busy == workers
         assert (crew.busy, crew.notes) == (0, [])
 
+    def test_what_nobody_asked_for_is_cancelled_on_the_others_too(self, command, open_crew):
+        with open_lab(command, open_crew("popen", "popen")) as lab:
+            await_width(lab, 2)
+            lab.run_seconds = 2 * PLENTY_SECONDS
+            transfers = set_numbers(lab, [5, -1])
+            # The second time the helper is there again.
+            for _ in range(2):
+                (helper,) = lab._find_idle(1)
+                asked, beside = lab.speculate("passing", stop_at_main(lab), transfers)
+                assert (asked.stdout, beside) == (b"10\n", None)
+                deadline = time.monotonic() + PLENTY_SECONDS
+                while helper.is_busy and time.monotonic() < deadline:
+                    time.sleep(0.01)
+            # An order to cancel that came too late is not taken for the next experiment.
+            helper.engine.cancel()
+            seen = lab.speculate("passing", stop_at_main(lab), set_numbers(lab, [5, 7]))
+            assert [run.stdout for run in seen] == [b"10\n", b"14\n"]
+
     def test_one_at_a_time(self, command, open_crew):
         crew = open_crew("popen", "popen")
         with open_lab(command, crew, is_parallel=False) as lab:
@@ -155,6 +178,28 @@ class TestSpreading:
         crew = open_crew(*["popen"] * 4)
         with crew.diagnosing(), crew.diagnosing(), open_lab(command, crew), open_lab(command, crew):
             assert [len(crew.borrow()) for _ in range(3)] == [1, 1, 0]
+
+
+class TestSpareEngines:
+    def test_the_next_lab_need_not_wait_for_a_new_process(self, command, open_crew, group):
+        crew = open_crew("popen")
+        seen = []
+        for _ in range(3):
+            with open_lab(command, crew) as lab:
+                assert try_numbers(lab) == EXPECTED
+                seen.append(list_children(group["w0"]._io.popen.pid))
+        assert len(seen[0]) == 1
+        assert seen[0] == seen[1] == seen[2]
+
+    def test_one_that_has_died_meanwhile(self, command, open_crew, group):
+        crew = open_crew("popen")
+        with open_lab(command, crew) as lab:
+            assert try_numbers(lab) == EXPECTED
+        (spare,) = list_children(group["w0"]._io.popen.pid)
+        os.kill(spare, signal.SIGKILL)
+        with open_lab(command, crew) as lab:
+            assert try_numbers(lab) == EXPECTED
+        assert crew.notes == []
 
 
 class TestLostWorkers:
@@ -215,27 +260,6 @@ class TestLostWorkers:
                     try_numbers(lab)
             finally:
                 end_gateway(group, "w0", signal.SIGCONT)
-
-
-@pytest.fixture
-def socket_gateway(tmp_path_factory) -> Iterator[str]:
-    """The spec of a gateway to another process, which listens on this machine; `chdir` is where it is."""
-    script = Path(execnet.__file__).parent / "script" / "socketserver.py"
-    environment = {**os.environ, "PYTHONPATH": str(Path(pytest_causechain.__file__).parents[1])}
-    server = subprocess.Popen(
-        [sys.executable, "-u", script, "127.0.0.1:0", "--once"],
-        cwd=tmp_path_factory.mktemp("server"),
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with server:
-        assert server.stdout is not None
-        line = next(line for line in server.stdout if "Accept" in line)
-        port = line.strip().rstrip(")").rpartition(" ")[2]
-        yield f"socket=127.0.0.1:{port}"
-        os.killpg(server.pid, signal.SIGKILL)
 
 
 class TestOtherMachines:

@@ -24,6 +24,7 @@ from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.process import subject
 from pytest_causechain.process.copies import CannotCopy
+from pytest_causechain.process.maps import list_children
 
 PROGRAM = r"""
 #include <fcntl.h>
@@ -125,16 +126,14 @@ def stop_at(lab: Lab, name: str, visit: int = 1) -> tuple[Stop, Stop]:
 
 
 def engine_of(lab: RemoteLab) -> int:
+    """The copy of the engine's process that has the lab."""
     assert lab._engine is not None
-    return lab._engine._process.pid
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    (copy,) = list_children(lab._engine._process.pid)
+    return copy
 
 
 def gdb_of(lab: RemoteLab) -> int:
-    (gdb,) = (p for p in children_of(engine_of(lab)) if Path(f"/proc/{p}/comm").read_text() == "gdb\n")
+    (gdb,) = (p for p in list_children(engine_of(lab)) if Path(f"/proc/{p}/comm").read_text() == "gdb\n")
     return gdb
 
 
@@ -194,13 +193,12 @@ class TestLostEngine:
         def kill_each() -> None:
             deadline = time.monotonic() + 30
             while len(killed) < 2 and time.monotonic() < deadline:
-                companion = lab._engine
-                if companion is not None and companion._process.pid not in killed:
-                    # Only amid the work: once it has started the program.
-                    with contextlib.suppress(OSError):
-                        if len(children_of(companion._process.pid)) > 1:
-                            os.kill(companion._process.pid, signal.SIGKILL)
-                            killed.add(companion._process.pid)
+                # Only amid the work: once it has started the program.
+                with contextlib.suppress(AssertionError, OSError, ValueError):
+                    engine = engine_of(lab)
+                    if engine not in killed and len(list_children(engine)) > 1:
+                        os.kill(engine, signal.SIGKILL)
+                        killed.add(engine)
                 time.sleep(0.02)
 
         thread = threading.Thread(target=kill_each)
@@ -315,7 +313,7 @@ def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_fact
     with pytest.raises(Refusal, match="debug information"):
         RemoteLab(one, one, time.monotonic() + PLENTY_SECONDS)
     assert count_entries("/proc/self/fd") == before
-    assert children_of(os.getpid()) == []
+    assert list_children(os.getpid()) == []
     assert list(temporary.iterdir()) == []
 
 
@@ -372,7 +370,7 @@ def test_three_thousand_experiments_leave_nothing_behind(open_remote):
         return (
             count_entries(f"/proc/{engine}/fd"),
             count_entries("/proc/self/fd"),
-            len(children_of(engine)),
+            len(list_children(engine)),
             count_entries("/dev/shm"),
         )
 

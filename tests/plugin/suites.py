@@ -199,17 +199,21 @@ def is_beside(suspect: dict[str, Any], file: str, first: int, last: int) -> bool
 def find_processes(token: str) -> list[str]:
     """Command lines of the living processes that have the token; those just killed get a moment to vanish."""
     for _ in range(20):
-        found = list(_find_processes(f"{TOKEN}={token}".encode()))
+        found = list(list_processes(token).values())
         if not found:
             break
         time.sleep(0.1)
     return found
 
 
-def _find_processes(entry: bytes) -> Iterator[str]:
+def list_processes(token: str) -> dict[int, str]:
+    """The living processes that have the token, with their command lines."""
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if entry in (process / "environ").read_bytes().split(b"\0"):
-                yield (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if f"{TOKEN}={token}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                command = (process / "cmdline").read_bytes()
+                found[int(process.name)] = command.replace(b"\0", b" ").decode(errors="replace")
         except OSError:  # not ours, or gone
             continue
+    return found

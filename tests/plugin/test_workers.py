@@ -7,16 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-import execnet
 import pytest
 from suites import (
     FAILING,
     SUITE_INI,
     UNUSED_PLUGINS,
     compile_program,
+    list_processes,
     read_chain,
     read_index,
     run_session,
@@ -109,33 +110,53 @@ class TestSideBySide:
         assert told[0] == told[1] == told[2]
 
 
-@pytest.fixture
-def server(gate_suite):
-    """The address at which a process of its own listens, as execnet's script does on another machine."""
-    script = Path(execnet.__file__).parent / "script" / "socketserver.py"
-    process = subprocess.Popen(
-        [sys.executable, "-u", script, "127.0.0.1:0"],
-        cwd=gate_suite,
-        env=user_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with process:
-        assert process.stdout is not None
-        line = next(line for line in process.stdout if "Accept" in line)
-        yield f"127.0.0.1:{line.strip().rstrip(')').rpartition(' ')[2]}"
-        os.killpg(process.pid, signal.SIGKILL)
+# What execnet calls to get to another machine: here it is the same one.
+SSH = """#!/bin/sh
+while [ "$1" != elsewhere ]; do shift; done
+exec sh -c "$2"
+"""
 
 
 class TestOtherMachines:
-    def test_tests_and_experiments_on_a_socket(self, gate_suite, server):
-        specs = ("--tx", "popen", "--tx", f"socket={server}//chdir={gate_suite}")
-        session = run_session(gate_suite, *specs, "--dist=each", "--cause-chain-timeout=300", "-k", "opens or last")
+    def test_tests_and_experiments_by_socket_and_ssh(self, gate_suite, socket_gateway, tmp_path):
+        ssh = tmp_path / "ssh"
+        ssh.write_text(SSH)
+        ssh.chmod(0o755)
+        there = f"//chdir={gate_suite}"
+        specs = ("popen", socket_gateway + there, f"ssh=elsewhere//python={sys.executable}{there}")
+        options = [word for spec in specs for word in ("--tx", spec)]
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        session = run_session(
+            gate_suite, *options, "--dist=each", "--cause-chain-timeout=300", "-k", "opens or last", PATH=path
+        )
         chain = read_chain(gate_suite, TESTS[0])
-        assert (chain["status"], chain["statistics"]["workers"]) == ("complete", 2)
+        assert (chain["status"], chain["statistics"]["workers"]) == ("complete", 3)
         assert chain["suspects"][0]["function"] == "has_word"
         assert "takes no part" not in session.output
+
+
+def test_the_last_worker_lost_amid_a_diagnosis(gate_suite, tmp_path):
+    compile_program(gate_suite / "gate", GATE.replace("usleep(3000)", "usleep(100000)"))
+    command = [sys.executable, "-m", "pytest", "--cause-chain", "--cause-chain-jobs=1", "-k", "opens or last"]
+    session = subprocess.Popen(
+        command, cwd=gate_suite, env=user_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    with session:
+        assert session.stdout is not None
+        assert any(line == f"cause-chain: {TESTS[0]}\n" for line in session.stdout)
+        # An engine of its own says that it is at work.
+        while not any("pytest_causechain.lab.engine" in command for command in list_processes(str(tmp_path)).values()):
+            time.sleep(0.01)
+        processes = list_processes(str(tmp_path))
+        (worker,) = (pid for pid, command in processes.items() if "stdin.readline" in command)
+        os.kill(worker, signal.SIGKILL)
+        output = session.stdout.read()
+    assert session.returncode == 1
+    assert "1 failed, 2 passed" in output
+    chain = read_chain(gate_suite, TESTS[0])
+    assert chain["status"] in ("partial", "none")
+    lost = "the last one, worker1: its process or its connection has ended"
+    assert chain["reason"] == f"all workers are lost ({lost}): run the failing test alone."
 
 
 class TestBesideOtherPlugins:
@@ -145,7 +166,7 @@ class TestBesideOtherPlugins:
         ("options", "outcomes"),
         [
             pytest.param(
-                ("-n2", "--dist=loadgroup", "--reruns=1", "--timeout=200", "-p", "no:randomly"),
+                ("--tx", "2*popen", "--dist=loadgroup", "--reruns=1", "--timeout=200", "-p", "no:randomly"),
                 {"passed": 2, "failed": 1, "rerun": 1},
                 id="loadgroup-reruns-timeout",
             ),

@@ -339,6 +339,41 @@ class TestConjunctions:
         assert found.cause <= needed
 
 
+class TestLikely:
+    @pytest.mark.parametrize("size", [1_000, 100_000])
+    def test_right_ones_save_most_experiments(self, size: int) -> None:
+        likely = frozenset(range(0, size, size // 8))
+        program = Program(size, lambda c: FAIL if size // 8 * 5 in c else PASS)
+        found = isolate(group_deltas(range(size)), program.outcomes(), likely)
+        assert found == Isolation(frozenset({size // 8 * 5}), is_alone=True)
+        assert len(program.tried) <= 1 + 3 + 1
+
+    @pytest.mark.parametrize("size", [1_000, 100_000])
+    def test_wrong_ones_cost_one_experiment(self, size: int) -> None:
+        likely = frozenset(range(0, size, size // 8))
+        program = Program(size, lambda c: FAIL if 7 in c else PASS)
+        assert isolate(group_deltas(range(size)), program.outcomes(), likely).cause == {7}
+        assert len(program.tried) <= 1 + math.ceil(math.log2(size)) + 1
+
+    def test_more_than_a_half_tell_nothing(self) -> None:
+        plain, program = (Program(100, lambda c: FAIL if 7 in c else PASS) for _ in range(2))
+        plain.isolate()
+        isolate(group_deltas(range(100)), program.outcomes(), frozenset(range(50)))
+        assert program.tried == plain.tried
+
+    @given(st.data(), programs(), st.integers(2, 9))
+    def test_guarantees_hold_at_any_width(self, data: st.DataObject, program: Program, width: int) -> None:
+        likely = data.draw(st.frozensets(st.integers(0, program.k - 1)))
+        units = group_deltas(range(program.k), lambda delta: (delta // 3,))
+        ones, many = program.outcomes(), program.outcomes(width)
+        found = isolate(units, ones, likely)
+        assert found == isolate(units, many, likely)
+        assert ones.tally == many.tally
+        if found.is_alone and len(found.cause) <= CONJUNCTION_LIMIT:
+            assert program.outcome(found.cause) is FAIL
+            assert all(program.outcome(found.cause - {delta}) is not FAIL for delta in found.cause)
+
+
 def test_no_deltas() -> None:
     with pytest.raises(ValueError, match="no deltas"):
         isolate((), Outcomes[frozenset[int]](lambda configurations: [PASS]))
