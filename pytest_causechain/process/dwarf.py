@@ -38,7 +38,7 @@ def list_producers(path: Path) -> set[bytes]:
                 if section.name.startswith(b".debug_") and not section.flags & SECTION_COMPRESSED
             }
             found.update(_read_producers(sections))
-        except (struct.error, LookupError, ValueError):
+        except (struct.error, LookupError, ValueError, OverflowError):
             pass
     return found
 

@@ -111,7 +111,7 @@ def _examine(path: Path) -> Program:
                 return Program(str(resolved), _identify_content(content, resolved, name))
     except OSError as error:
         raise Refusal(f"{name} cannot be read ({error.strerror}): give yourself the right to read it.") from None
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, IndexError, ValueError, OverflowError):
         raise Refusal(f"{name} is a damaged ELF file: build it again.") from None
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pytest_causechain.debugger.descriptions import DescriptionStore
@@ -58,6 +58,8 @@ def program(tmp_path_factory):
 
 @fuzz
 @given(damages, st.integers(0, 1 << 14))
+# Sections beyond all that an offset can be.
+@example([(40, b"\0\0\0\0\0\0\0\x80")], 0)
 def test_programs(program, tmp_path, changes, size):
     content = program.read_bytes()
     path = tmp_path / "damaged"
