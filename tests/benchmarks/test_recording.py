@@ -73,14 +73,11 @@ def test_recording(suite: Path) -> None:
             if number:
                 measured[name].append(taken)
     print(f"\n{f'{TESTS} native tests':<24}{'median':>10}{'fastest':>10}{'processor':>12}")
-    least = []
     for name, taken in measured.items():
         wall, used = zip(*taken, strict=True)
-        least.append(min(used))
-        print(f"{name:<24}{statistics.median(wall):>8.2f} s{min(wall):>8.2f} s{least[-1]:>10.2f} s")
-    pairs = zip(*measured.values(), strict=True)
-    passed = statistics.median(with_it[0] / without[0] for without, with_it in pairs)
-    ratio = least[1] / least[0]
-    print(f"{'ratio':<24}{passed:>10.3f}{'':>10}{ratio:>12.3f}")
-    # The least time of the processor: all that passes beyond it is the doing of others.
-    assert ratio < LIMIT
+        print(f"{name:<24}{statistics.median(wall):>8.2f} s{min(wall):>8.2f} s{statistics.median(used):>10.2f} s")
+    pairs = list(zip(*measured.values(), strict=True))
+    ratios = [statistics.median(with_it[n] / without[n] for without, with_it in pairs) for n in (0, 1)]
+    print(f"{'ratio':<24}{ratios[0]:>10.3f}{'':>10}{ratios[1]:>12.3f}")
+    # Time of the processor: on a busy machine what passes tells more of the others.
+    assert ratios[1] < LIMIT
