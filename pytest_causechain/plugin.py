@@ -40,12 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = read_settings(config)
     config.pluginmanager.register(Recording(Recorder()), "causechain-recording")
     if not hasattr(config, "workerinput"):
-        from pytest_causechain.session import SessionDiagnosis
+        from pytest_causechain.results import Results
         from pytest_causechain.workforce import Workforce
 
         workforce = Workforce(settings)
         config.pluginmanager.register(workforce, "causechain-workforce")
-        config.pluginmanager.register(SessionDiagnosis(config, settings, workforce), "causechain-diagnosis")
+        config.pluginmanager.register(Results(config, settings, workforce), "causechain-results")
 
 
 class Recording:
@@ -54,6 +54,13 @@ class Recording:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._failed = self._skipped = False
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        try:
+            return (yield)
+        finally:
+            self._recorder.close()
 
     # Not around the whole protocol: a plugin may repeat what is within it.
     @pytest.hookimpl(wrapper=True, tryfirst=True)

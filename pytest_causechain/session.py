@@ -1,12 +1,9 @@
-"""Diagnoses the failing tests of a session after the last test has run, and puts the chains into the report.
-
-Only then are all passing tests known, and no time limit of a test runs any more; pytest prints failures later still.
-"""
+"""Diagnoses the failing tests of a session, and puts the chains into the report."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,18 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from pytest_causechain.model.recording import ATTRIBUTE, Recording, Run, unpack
+from pytest_causechain.model.codec import decode
+from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.termination import termination_interrupts
 from pytest_causechain.progress import Progress
 from pytest_causechain.publishing import Publisher
-from pytest_causechain.settings import Settings
+from pytest_causechain.settings import Settings, find_cache
 from pytest_causechain.workforce import Workforce
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-    from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.case import Case
     from pytest_causechain.lab.crew import Crew
@@ -48,17 +44,17 @@ GUILT_SHARE = 0.25
 MOST_VOTING = 20
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed test: its report, once more in what it started, and what its marker says."""
+    """A failed test: its report, what it started, and what its marker says."""
 
     report: pytest.TestReport
-    recording: Recording | None = None
-    marker: dict[str, Any] | None = None
+    recording: Recording
+    marker: dict[str, Any]
 
 
 class SessionDiagnosis:
-    """Lives where the results come together: in the only process, or in the controller of pytest-xdist."""
+    """Of those tests that fail and have started programs."""
 
     def __init__(self, config: pytest.Config, settings: Settings, workforce: Workforce) -> None:
         self._config, self._settings, self._workforce = config, settings, workforce
@@ -68,59 +64,31 @@ class SessionDiagnosis:
         self._recall: Recall | None = None
         # Of all failing tests that there can be one for; for others why not.
         self._cases: dict[str, Case | Refusal] = {}
-        self._publisher = Publisher(config, settings)
-        self._notes = self._publisher.notes
+        self.publisher = Publisher(config, settings)
+        self._notes = self.publisher.notes
         self._crew: Crew | None = None
         self._progress = Progress(config, self._count_workers)
         # Ctrl-C reaches the main thread only, which tells the others by this.
         self._interrupted = threading.Event()
 
-    def pytest_report_header(self) -> str:
-        limit = f"{self._settings.most_tests} failing tests, {self._settings.timeout_seconds:g} s each"
-        return f"cause-chain: on (at most {limit})"
+    def expect(
+        self, report: pytest.TestReport, last: pytest.TestReport, recording: dict[str, Any], marker: dict[str, Any]
+    ) -> None:
+        """Called with the test's `last` report, before others see it."""
+        self._failures[report.nodeid] = Failure(report, decode(Recording, recording), marker)
+        self.publisher.expect(last)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and report.when in ("setup", "call"):
-            self._failures[report.nodeid] = Failure(report)
-        record = getattr(report, ATTRIBUTE, None)
-        if record is not None:
-            # On its way from where the test ran; nobody else needs to see it.
-            delattr(report, ATTRIBUTE)
-            recording, marker = unpack(record)
-            self._recordings[report.nodeid] = recording
-            if report.nodeid in self._failures:
-                failure = self._failures[report.nodeid]
-                failure.recording, failure.marker = recording, marker
-                self._publisher.expect(report)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        try:
-            result = yield
-        except session.Failed:
-            self._diagnose_all()
-            raise
-        except KeyboardInterrupt as interrupt:
-            # -x and --maxfail under pytest-xdist are subclasses; who presses Ctrl-C wants no more work.
-            if type(interrupt) is not KeyboardInterrupt:
-                self._diagnose_all()
-            raise
-        self._diagnose_all()
-        return result
-
-    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
-        self._publisher.summarise(terminalreporter)
-
-    def _diagnose_all(self) -> None:
+    def diagnose_all(self, recordings: Mapping[str, dict[str, Any]]) -> None:
+        """`recordings` are those of all tests, encoded."""
         with termination_interrupts():
-            self._diagnose_each()
+            self._diagnose_each(recordings)
 
-    def _diagnose_each(self) -> None:
+    def _diagnose_each(self, recordings: Mapping[str, dict[str, Any]]) -> None:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
-            self._publisher.write_results()
-            native = [f for f in self._failures.values() if f.recording is not None and not skipped(f)]
+            self.publisher.write_results()
+            self._recordings = {test: decode(Recording, plain) for test, plain in recordings.items()}
+            native = [f for f in self._failures.values() if not skipped(f)]
             chosen = native[: self._settings.most_tests]
             self._recall_passing(chosen)
             if chosen:
@@ -147,19 +115,19 @@ class SessionDiagnosis:
             if self._recall is not None:
                 self._recall.close()
             self._progress.clear()
-        self._publisher.finish()
+        self.publisher.finish()
 
     def _recall_passing(self, failures: Sequence[Failure]) -> None:
         """Passing tests of earlier sessions are candidates, too, where there are few: they are run again."""
-        directory = self._cache_directory()
-        if directory is None or not self._recordings:
+        directory = find_cache(self._config)
+        if directory is None:
             return
         from pytest_causechain.recording.store import RecordingStore
 
-        store = RecordingStore(directory)
-        store.save(list(self._recordings.values()))
-        paths = {run.command.program.path for failure in failures for run in runs_of(failure)}
-        recalled = [recording for recording in store.recall(paths) if recording.test not in self._recordings]
+        paths = {run.command.program.path for failure in failures for run in failure.recording.runs}
+        recalled = [
+            recording for recording in RecordingStore(directory).recall(paths) if recording.test not in self._recordings
+        ]
         if not recalled:
             return
         from pytest_causechain.neighbours.ranking import choose_recalled
@@ -168,21 +136,14 @@ class SessionDiagnosis:
 
         known, tests = list(self._recordings.values()), dict[str, None]()
         for failure in failures:
-            if failure.recording is not None and failure.recording.runs:
-                named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
+            if failure.recording.runs:
+                named = failure.marker.get("neighbour") or self._settings.neighbour
                 chosen = choose_recalled(failure.recording, failure.recording.runs[-1], known, recalled, named)
                 tests.update(dict.fromkeys(chosen))
         if tests:
             self._recall = self._open_session(Recall, files_of(tests))
             for recording in self._recall.rerun(tests, RECALL_SHARE * self._settings.timeout_seconds):
                 self._recordings[recording.test] = recording
-
-    def _cache_directory(self) -> Path | None:
-        cache = getattr(self._config, "cache", None)
-        try:
-            return None if cache is None else Path(cache.mkdir("causechain"))
-        except OSError:
-            return None  # pytest itself warns of a cache directory that cannot be written
 
     # Cases
 
@@ -202,7 +163,7 @@ class SessionDiagnosis:
         case = self._cases[test]
         assert not isinstance(case, Refusal)
         build = case.command.program.build_id
-        is_same = any(run.command.program.build_id == build for run in runs_of(self._failures[other]))
+        is_same = any(run.command.program.build_id == build for run in self._failures[other].recording.runs)
         return is_same and (is_parallel(self._failures[other]) or not is_parallel(self._failures[test]))
 
     def _open_case(self, failure: Failure, crew: Crew, replays: Replays) -> Case:
@@ -213,7 +174,7 @@ class SessionDiagnosis:
         recording, run = self._choose_run(failure, replays)
         neighbours, absence = self._choose_neighbours(failure, recording, run)
         share = Share(crew, is_parallel(failure))
-        settings = replace(self._settings, cache=self._cache_directory(), share=share)
+        settings = replace(self._settings, cache=find_cache(self._config), share=share)
         tell = partial(self._tell, failure.report.nodeid)
         crash = locate_crash(failure.report)
         return Case(recording, run, neighbours, absence, settings, replays.borrow, tell, crash)
@@ -231,14 +192,14 @@ class SessionDiagnosis:
             for failure in failures:
                 futures.append(pool.submit(self._diagnose, failure, crew))
             for failure, future in zip(failures, futures, strict=True):
-                self._publisher.publish(failure.report, future.result())
+                self.publisher.publish(failure.report, future.result())
                 published += 1
         except KeyboardInterrupt:
             self._interrupted.set()
             # What has not begun does not begin any more, what has tells what it knows.
             for failure, future in list(zip(failures, futures, strict=False))[published:]:
                 if not future.cancel():
-                    self._publisher.publish(failure.report, future.result())
+                    self.publisher.publish(failure.report, future.result())
             raise
         finally:
             # What a thread has opened it closes itself.
@@ -269,11 +230,10 @@ class SessionDiagnosis:
         from pytest_causechain.neighbours.ranking import guilty_run
         from pytest_causechain.recording.programs import require_same_build
 
-        assert failure.recording is not None
         recording = failure.recording
         if is_unexpected_pass(failure.report):
             raise Refusal(f"{recording.test} passes although it is marked xfail(strict=True): remove the mark.")
-        wanted = (failure.marker or {}).get("program")
+        wanted = failure.marker.get("program")
         if wanted:
             runs = tuple(run for run in recording.runs if is_program(run, wanted))
             if recording.runs and not runs:
@@ -298,7 +258,7 @@ class SessionDiagnosis:
         from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours, take_selected
 
         candidates = list(self._recordings.values())
-        named = (failure.marker or {}).get("neighbour") or self._settings.neighbour
+        named = failure.marker.get("neighbour") or self._settings.neighbour
         if named:
             return [find_named(named, candidates, run)], None
         ranked = rank_neighbours(recording, run, candidates)
@@ -341,15 +301,11 @@ def is_unexpected_pass(report: pytest.TestReport) -> bool:
 
 
 def skipped(failure: Failure) -> bool:
-    return bool((failure.marker or {}).get("skip"))
+    return bool(failure.marker.get("skip"))
 
 
 def is_parallel(failure: Failure) -> bool:
-    return bool((failure.marker or {}).get("parallel", True))
-
-
-def runs_of(failure: Failure) -> tuple[Run, ...]:
-    return failure.recording.runs if failure.recording is not None else ()
+    return bool(failure.marker.get("parallel", True))
 
 
 def is_program(run: Run, wanted: str) -> bool:

@@ -125,6 +125,15 @@ def read_settings(config: pytest.Config) -> Settings:
     )
 
 
+def find_cache(config: pytest.Config) -> Path | None:
+    """Where what is to be known in later sessions is kept, if anywhere."""
+    cache = getattr(config, "cache", None)
+    try:
+        return None if cache is None else Path(cache.mkdir("causechain"))
+    except OSError:
+        return None  # pytest itself warns of a cache directory that cannot be written
+
+
 def _read_precautions(config: pytest.Config) -> Precautions:
     import pytest
 

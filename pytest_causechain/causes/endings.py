@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 from pytest_causechain.model.chain import Failure, Rule
 from pytest_causechain.model.observation import Observation
@@ -16,7 +17,7 @@ def describe_failure(observation: Observation, rule: Rule | None) -> Failure:
 
 
 def describe_outcome(observation: Observation, rule: Rule | None) -> str:
-    """How a run ended: `printed "0 11"`, `exited with status 3`, `was killed by SIGSEGV in next()`."""
+    """How a run ended: `printed "0 11"`, `wrote words.c`, `exited with status 3`, `was killed by SIGSEGV in next()`."""
     if observation.ending == "timeout":
         return "did not end in time"
     if observation.ending == "signal":
@@ -27,6 +28,11 @@ def describe_outcome(observation: Observation, rule: Rule | None) -> str:
         own = next((f.function for f in observation.backtrace if f.file is not None), None)
         return f"was killed by {name}" + (f" in {own}()" if own else "")
     text = observation.stdout.decode("utf-8", "surrogateescape").strip()
+    if not (text or observation.stderr) and observation.files and rule is not None and rule.kind == "output":
+        more = len(observation.files) - 1
+        return f"wrote {Path(observation.files[0][0]).name}" + (
+            f" and {more} more file{'s' * (more > 1)}" if more else ""
+        )
     if not text or (rule is not None and rule.kind == "exit"):
         return f"exited with status {observation.code}"
     return f'printed "{text[:OUTPUT_SHOWN]}"'

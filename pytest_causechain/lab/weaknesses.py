@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 from pathlib import Path
 
 from pytest_causechain.debugger.program import ProgramMap
-from pytest_causechain.process.elf import read_sections
+from pytest_causechain.process.dwarf import list_producers
 
 # How gcc notes the options it was called with; an -O0 behind another one would win, but who does that.
-OPTIMISED = re.compile(rb"GNU [^\0]* -O(?:[123sgz]|fast)\b")
+OPTIMISED = re.compile(rb"GNU .* -O(?:[123sgz]|fast)?(?: |$)")
 
 
 def find_weaknesses(program: ProgramMap) -> tuple[str, ...]:
@@ -28,6 +27,4 @@ def find_weaknesses(program: ProgramMap) -> tuple[str, ...]:
 
 
 def is_optimised(path: Path) -> bool:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        texts = (s for s in read_sections(content) if s.name in (b".debug_str", b".debug_line_str"))
-        return any(OPTIMISED.search(content, text.offset, text.offset + text.size) for text in texts)
+    return any(OPTIMISED.match(producer) for producer in list_producers(path))

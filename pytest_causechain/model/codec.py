@@ -9,23 +9,44 @@ import base64
 import dataclasses
 import enum
 import functools
+import json
 import types
 import typing
 from typing import Any
 
 
 def encode(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name.rstrip("_"): encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, enum.Enum):
-        return value.value
+    if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, enum.Enum)):
+        return value
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
-    return value
+    return encode(_encode_outermost(value))
+
+
+def write_json(value: Any) -> str:
+    """The same as text, some times faster: most of it is not done in Python."""
+    return _ENCODER.encode(value)
+
+
+def _encode_outermost(value: Any) -> Any:
+    """What JSON does not know, in terms of what it may contain."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {key: getattr(value, name) for key, name in _list_keys(type(value))}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, enum.Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+_ENCODER = json.JSONEncoder(default=_encode_outermost)
+
+
+@functools.cache
+def _list_keys(cls: type) -> tuple[tuple[str, str], ...]:
+    return tuple((f.name.rstrip("_"), f.name) for f in dataclasses.fields(cls))
 
 
 @functools.cache

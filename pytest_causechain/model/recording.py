@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_causechain.model.codec import write_json
 from pytest_causechain.model.command import Command
 
 # Of a test's last report, which carries the recording: as text, which reaches the controller from any worker.
@@ -41,11 +42,11 @@ class Recording:
 
 
 def pack(recording: Recording, marker: dict[str, Any]) -> str:
-    """For the way from where a test ran: quickly, since all tests of a suite pay for it, and as text, since others
-    may write reports down."""
-    return pickle.dumps((recording, marker)).decode("latin-1")
+    """For the way from where a test ran: as text, since others may write reports down."""
+    return write_json([recording, marker])
 
 
-def unpack(record: str) -> tuple[Recording, dict[str, Any]]:
-    recording, marker = pickle.loads(record.encode("latin-1"))
+def unpack(record: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The recording still encoded: of most tests it is only kept."""
+    recording, marker = json.loads(record)
     return recording, marker

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.observation import Observation, Outcome
-from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
+from pytest_causechain.model.verdict import Comparison, Value, Verdict
+from pytest_causechain.oracle.exact import find_telling_file, tell_written
 from pytest_causechain.oracle.facts import TEXT_KINDS, Symptom, shorten, tell_kind, tell_symptom
 
 # What the failing test says of a run.
@@ -38,40 +38,33 @@ def take_side(comparison: Comparison, side: Side) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class UserOracle:
-    """FAIL: the user's function says so. Where it says no, only a run that ended by itself is a PASS."""
+    """What the user's own function says: the marker's fails_when, or the project's judge.
+
+    Where fails_when says no, only a run that ended by itself is a PASS; a run of which the judge says nothing is
+    unresolved."""
 
     ask: Ask
+    is_marker: bool
 
     @property
     def rule(self) -> Rule:
-        return Rule("user", "the marker's fails_when says so")
+        function = "the marker's fails_when" if self.is_marker else "the project's pytest_causechain_judge"
+        return Rule("user", f"{function} says so")
 
     def judge(self, observation: Observation) -> Outcome:
-        if self.ask(observation).fails_when:
+        verdict = self.ask(observation)
+        if not self.is_marker:
+            return verdict.judged or Outcome.UNRESOLVED
+        if verdict.fails_when:
             return Outcome.FAIL
         return Outcome.PASS if observation.ending == "exit" else Outcome.UNRESOLVED
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeOracle:
-    """What the project's own judge says; a run of which it says nothing is unresolved."""
-
-    ask: Ask
-
-    @property
-    def rule(self) -> Rule:
-        return Rule("user", "the project's pytest_causechain_judge says so")
-
-    def judge(self, observation: Observation) -> Outcome:
-        return self.ask(observation).judged or Outcome.UNRESOLVED
-
-
-def take_users_word(ask: Ask, failing: Observation) -> Oracle | None:
+def take_users_word(ask: Ask, failing: Observation) -> UserOracle | None:
     """The user's oracle, where there is one for this test: its marker's comes before the project's."""
     verdict = ask(failing)
-    if verdict.fails_when is not None:
-        return UserOracle(ask)
-    return JudgeOracle(ask) if verdict.judged is not None else None
+    is_marker = verdict.fails_when is not None
+    return UserOracle(ask, is_marker) if is_marker or verdict.judged is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +210,9 @@ class OutputOracle:
     @property
     def rule(self) -> Rule:
         passing, failing = self.passing, self.failing
-        if failing.files and failing.shown[:-1] == passing.shown[:-1]:
-            return Rule("output", f"it writes to {Path(failing.files[0][0]).name} exactly what the failing run wrote")
+        file = find_telling_file(passing, failing)
+        if file is not None:
+            return Rule("output", tell_written(file))
         if failing.stdout == passing.stdout and failing.stderr != passing.stderr:
             written, place = failing.stderr, " on stderr"
         else:

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.observation import Observation, Outcome
+
+
+def find_telling_file(passing: Observation, failing: Observation) -> str | None:
+    """The name of the first file that they wrote otherwise, where nothing else tells the two runs apart."""
+    if failing.shown[:-1] != passing.shown[:-1]:
+        return None
+    other = [file for file in failing.files if file not in passing.files]
+    missing = [file for file in passing.files if file not in failing.files]
+    return next((Path(path).name for path, _content in (*other, *missing)), None)
+
+
+def tell_written(file: str) -> str:
+    return f"it writes to {file} exactly what the failing run wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +37,9 @@ class ExactOracle:
             return Rule("hang", "it has not ended when its time is up")
         if self.failing.ending == "signal":
             return Rule("crash", "it is killed by the same signal and prints the same as the failing run")
+        file = find_telling_file(self.twin, self.failing)
+        if file is not None:
+            return Rule("output", tell_written(file))
         if (self.twin.stdout, self.twin.stderr) == (self.failing.stdout, self.failing.stderr):
             return Rule("exit", f"it exits with status {self.failing.code} ({self.twin.code} in its twin)")
         return Rule("output", "it prints exactly what the failing run printed")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from string import ascii_letters
 
 from pytest_causechain.model.observation import Observation, Outcome, Shown
 from pytest_causechain.model.refusal import Refusal
@@ -41,6 +43,9 @@ _CHANGES: tuple[Callable[[bytes], bytes], ...] = (
     lambda text: text * 2,
     lambda text: _WORD.sub(rb"\g<0>\g<0>", text),
 )
+
+# The next digit or letter; no number begins with 0 then.
+_FOLLOWING = bytes.maketrans(b"0123456789" + ascii_letters.encode(), b"1234567891" + (ascii_letters[1:] + "a").encode())
 
 _MARKER = "@pytest.mark.cause_chain(fails_when=...)"
 
@@ -98,10 +103,10 @@ def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> It
     yield from _propose_by_replay(passing, failing, ask)
 
 
-def _blame_user(users: Oracle, passing: Observation, failing: Observation) -> str:
+def _blame_user(users: UserOracle, passing: Observation, failing: Observation) -> str:
     is_failing = users.judge(failing) is not Outcome.FAIL
     run, said = ("failing", users.judge(failing)) if is_failing else ("passing", users.judge(passing))
-    if isinstance(users, UserOracle):
+    if users.is_marker:
         answer = "true" if said is Outcome.FAIL else "false"
         return (
             f"fails_when of the marker cause_chain is {answer} for the {run} run: make it true for failing runs only."
@@ -181,13 +186,29 @@ def _probe_observed_side(passing: Observation, failing: Observation, ask: Ask) -
     as far as its assertion."""
     failure = ask(failing)
     assert failure.comparison is not None
-    for run in _make_up_runs(passing, failing):
+    for run in chain(_alter_compared(failing, failure.comparison), _make_up_runs(passing, failing)):
         verdict = ask(run)
         if verdict.comparison is not None and is_same_failure(verdict, failure):
             side = _find_observed_side(failure.comparison, verdict.comparison)
             if side is not None:
                 return side
     return None
+
+
+def _alter_compared(failing: Observation, comparison: Comparison) -> Iterator[Observation]:
+    """The failing run, showing another number or word of the same form where it shows a compared one: a test that picks
+    it out of much else gets as far as before."""
+    for value in (comparison.left, comparison.right):
+        shown = value.text.strip("'\"").encode(errors="surrogateescape")
+        other = shown.translate(_FOLLOWING)
+        if other != shown:
+            files = tuple((path, (content or b"").replace(shown, other)) for path, content in failing.files)
+            yield replace(
+                failing,
+                stdout=failing.stdout.replace(shown, other),
+                stderr=failing.stderr.replace(shown, other),
+                files=files,
+            )
 
 
 def _make_up_runs(passing: Observation, failing: Observation) -> Iterator[Observation]:

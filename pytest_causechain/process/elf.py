@@ -16,6 +16,7 @@ TYPE_EXECUTABLE = 2
 TYPE_SHARED = 3  # position-independent executables too
 MACHINE_X86_64 = 62
 SECTION_SYMBOLS, SECTION_NOTE, SECTION_NOTHING, SECTION_DYNAMIC_SYMBOLS = 2, 7, 8, 11
+SECTION_COMPRESSED = 1 << 11
 SEGMENT_NOTE, SEGMENT_THREAD = 4, 7
 KIND_OF_SYMBOL, SYMBOL_OBJECT, SYMBOL_THREAD = 0xF, 1, 6
 WRITABLE_SECTIONS = (b".data", b".bss")
@@ -33,6 +34,7 @@ SYMBOL = struct.Struct("<IBBHQQ")
 class Section(NamedTuple):
     name: bytes
     kind: int
+    flags: int
     offset: int
     size: int
     link: int
@@ -60,13 +62,13 @@ def read_sections(content: mmap.mmap) -> list[Section]:
     if names > len(content) or any(header[6] >= count for header in headers):
         raise ValueError("a section that is not there")
     sections = []
-    for name, kind, _flags, _address, offset, length, link, _info, alignment, _entry in headers:
+    for name, kind, flags, _address, offset, length, link, _info, alignment, _entry in headers:
         if kind == SECTION_NOTHING:  # of no length in the file, and so perhaps behind its end
             offset = min(offset, len(content))
         elif offset + length > len(content):
             raise ValueError("a section that is not there")
         end = content.find(b"\0", names + name)
-        sections.append(Section(content[names + name : end], kind, offset, length, link, alignment))
+        sections.append(Section(content[names + name : end], kind, flags, offset, length, link, alignment))
     return sections
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pytest_causechain.recording.patch import Patch
 from pytest_causechain.recording.start import Start
 
 Show = Callable[[Start], object]
@@ -21,36 +22,21 @@ _FUNCTIONS = ("system", "posix_spawn", "posix_spawnp", _SPAWN, "forkpty")
 _TERMINAL_LIBRARIES = ("pexpect", "ptyprocess")
 
 
-class Detours:
-    """The functions of os while they are watched."""
+def make_detours(show: Show) -> Patch:
+    """The functions of os, watched."""
+    return Patch(os, {name: functools.partial(_watch, name, show) for name in _FUNCTIONS if hasattr(os, name)})
 
-    def __init__(self, show: Show) -> None:
-        self._show = show
-        self._real: dict[str, Callable[..., Any]] = {}
 
-    def install(self) -> None:
-        for name in _FUNCTIONS:
-            real = getattr(os, name, None)
-            if real is not None and name not in self._real:
-                self._real[name] = real
-                setattr(os, name, self._replace(name, real))
+def _watch(name: str, show: Show, real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        # Popen may use posix_spawn itself, and was seen already.
+        if sys._getframe(1).f_globals.get("__name__") != "subprocess":
+            show(_describe(name, args, kwargs))
+        return real(*args, **kwargs)
 
-    def remove(self) -> None:
-        for name, real in self._real.items():
-            if getattr(getattr(os, name), "__wrapped__", None) is real:
-                setattr(os, name, real)
-        self._real.clear()
-
-    def _replace(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(real)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            # Popen may use posix_spawn itself, and was seen already.
-            if sys._getframe(1).f_globals.get("__name__") != "subprocess":
-                self._show(_describe(name, args, kwargs))
-            return real(*args, **kwargs)
-
-        return watched
+    return watched
 
 
 def _describe(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Start:

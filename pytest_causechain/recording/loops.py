@@ -8,49 +8,36 @@ from collections.abc import Callable
 from subprocess import Popen
 from typing import Any
 
+from pytest_causechain.recording.patch import Patch
 from pytest_causechain.recording.standard_input import find_feed
 
 Complete = Callable[[Popen[Any]], None]
 
 
-class Loops:
-    """The transports' methods while they are listened to; `complete` is called when a program has ended."""
+def make_loop_patches(complete: Complete) -> tuple[Patch, ...]:
+    """The transports' methods, listened to; `complete` is called when a program has ended. Only for those who use
+    asyncio: nobody else has it imported."""
+    from asyncio.base_subprocess import BaseSubprocessTransport
+    from asyncio.unix_events import _UnixWritePipeTransport  # type: ignore[attr-defined]
 
-    def __init__(self, complete: Complete) -> None:
-        self._complete = complete
-        self._real: list[tuple[type[Any], str, Callable[..., Any]]] = []
+    return (
+        Patch(_UnixWritePipeTransport, {"write": functools.partial(_note, _listen)}),
+        Patch(
+            BaseSubprocessTransport,
+            {"_process_exited": functools.partial(_note, lambda transport, _: complete(transport._proc))},
+        ),
+    )
 
-    def install(self) -> None:
-        """When the first program is started through asyncio: nobody else has it imported."""
-        if self._real:
-            return
-        from asyncio.base_subprocess import BaseSubprocessTransport
-        from asyncio.unix_events import _UnixWritePipeTransport  # type: ignore[attr-defined]
 
-        self._replace(_UnixWritePipeTransport, "write", _listen)
-        self._replace(BaseSubprocessTransport, "_process_exited", self._notice)
+def _note(note: Callable[[Any, Any], None], real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def ours(transport: Any, value: Any) -> Any:
+        result = real(transport, value)
+        with contextlib.suppress(Exception):
+            note(transport, value)
+        return result
 
-    def remove(self) -> None:
-        while self._real:
-            owner, name, real = self._real.pop()
-            if getattr(owner.__dict__[name], "__wrapped__", None) is real:
-                setattr(owner, name, real)
-
-    def _replace(self, owner: type[Any], name: str, note: Callable[[Any, Any], None]) -> None:
-        real = owner.__dict__[name]
-
-        @functools.wraps(real)
-        def ours(transport: Any, value: Any) -> Any:
-            result = real(transport, value)
-            with contextlib.suppress(Exception):
-                note(transport, value)
-            return result
-
-        self._real.append((owner, name, real))
-        setattr(owner, name, ours)
-
-    def _notice(self, transport: Any, _returncode: int) -> None:
-        self._complete(transport._proc)
+    return ours
 
 
 def _listen(transport: Any, data: Any) -> None:

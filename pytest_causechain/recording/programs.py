@@ -6,11 +6,13 @@ passing suite must not notice it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import mmap
 import os
 import stat
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,13 +47,29 @@ class _Answer(NamedTuple):
 _answers: dict[str, _Answer] = {}
 
 
+def find_executable(wanted: str, cwd: str, environment: Mapping[str, str]) -> str:
+    """The path that execvpe finds for `wanted` in `cwd`."""
+    if "/" in wanted:
+        return join_path(cwd, wanted)
+    for directory in os.get_exec_path(environment):
+        path = Path(cwd, directory, wanted)
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+    raise Refusal(f"{wanted} is in no directory of PATH: give the path of the program.")
+
+
+@functools.lru_cache(maxsize=1000)
+def join_path(directory: str, name: str) -> str:
+    return str(Path(directory, name))
+
+
 def identify_program(path: str) -> Program:
     """The program at `path`, with symbolic links resolved; Refusal unless it is ELF with debug information.
 
     The answer for an unchanged file (by device, inode, size and time) comes from memory.
     """
     try:
-        status = Path(path).stat()
+        status = os.stat(path)
     except OSError:
         raise Refusal(f"{path} does not exist: build it before the tests run.") from None
     version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -93,7 +111,7 @@ def _examine(path: Path) -> Program:
                 return Program(str(resolved), _identify_content(content, resolved, name))
     except OSError as error:
         raise Refusal(f"{name} cannot be read ({error.strerror}): give yourself the right to read it.") from None
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, IndexError, ValueError, OverflowError):
         raise Refusal(f"{name} is a damaged ELF file: build it again.") from None
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,16 +12,16 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.input_file import ABSENT, NO_FILE, InputFile, read_input
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.recording.environment import Environments
+from pytest_causechain.recording.programs import find_executable, identify_program
 from pytest_causechain.recording.sanitizers import settle_options
 from pytest_causechain.recording.seam import Seam
 from pytest_causechain.recording.start import Start
-from pytest_causechain.recording.wrappers import find_executable, look_through
 
-# Set by pytest and its plugins for each test; a program has no business with them.
-_PYTEST_VARIABLES = "PYTEST_"
 # Of a start that are looked at: who names more files has them made for it.
 MOST_ARGUMENTS = 50
+# More than anybody nests.
+MAX_WRAPPERS = 10
 
 
 class Recognised(NamedTuple):
@@ -46,14 +45,15 @@ class _Sighting(NamedTuple):
 
 
 class Recorder:
-    """Records one test at a time: `begin` before its setup, `finish` after its teardown.
+    """Records one test at a time: `begin` before its setup, `finish` after its teardown; `close` after the last.
 
     Make it at the start of the session: environments are kept as changes against the one found then. What a fixture of
     a wider scope starts belongs to all tests that use it.
     """
 
     def __init__(self) -> None:
-        self._base = dict(os.environ)
+        self._environments = Environments()
+        # Empty between tests.
         self._test = ""
         self._count = 0
         self._sightings: list[_Sighting] = []
@@ -64,11 +64,14 @@ class Recorder:
         self._seam = Seam(self._see)
 
     def begin(self, nodeid: str) -> None:
-        self._seam.remove()  # of a test that never finished
         self._test = nodeid
         self._sightings = []
         self._setups = []
-        self._seam.install()
+        if not self._seam.is_installed:
+            self._seam.install()
+
+    def close(self) -> None:
+        self._seam.remove()
 
     @contextlib.contextmanager
     def set_up(self, fixture: object, name: str) -> Iterator[None]:
@@ -82,7 +85,7 @@ class Recorder:
 
     def finish(self, outcome: Literal["passed", "failed", "skipped"], fixtures: Collection[object] = ()) -> Recording:
         """`fixtures` are those that the test used."""
-        self._seam.remove()
+        test, self._test = self._test, ""
         shared = [sighting for fixture in fixtures for sighting in self._shared.get(fixture, ())]
         runs: list[Run] = []
         refusals: dict[str, None] = {}
@@ -96,12 +99,21 @@ class Recorder:
             if start.stdin is None:
                 refusals[_explain_unknown_stdin(recognised.program)] = None
             else:
-                command = _describe_command(recognised, start.stdin, self._base, inputs)
+                command = self._describe_command(recognised, start.stdin, inputs)
                 runs.append(Run(command, start.returncode, fixture, ordinal))
         self._sightings = []
-        return Recording(self._test, outcome, tuple(runs), tuple(refusals))
+        return Recording(test, outcome, tuple(runs), tuple(refusals))
+
+    def _describe_command(self, recognised: Recognised, stdin: bytes, inputs: Iterable[InputFile]) -> Command:
+        inner, program = recognised
+        changes = self._environments.derive_changes(settle_options(program, inner.environment))
+        # Of a word that names no file, nobody knows whether it should, unless there is one now.
+        kept = tuple(file.keep() for file in inputs if file.digest != ABSENT or file.has_changed())
+        return Command(program, inner.argv, inner.cwd, changes, stdin, kept)
 
     def _see(self, start: Start) -> None:
+        if not self._test:
+            return
         recognised, refusal = None, ""
         inputs: tuple[InputFile, ...] = ()
         try:
@@ -120,20 +132,22 @@ def recognise_start(start: Start) -> Recognised:
     if start.unsupported is not None:
         name = Path(start.argv[0].partition(" ")[0]).name if start.argv else "a program"
         raise Refusal(f"{name} is started through {start.unsupported}: start it with subprocess.run instead.")
-    inner = look_through(start)
-    if not inner.wanted:
-        raise Refusal("the test starts an empty command: give the path of the program.")
-    return Recognised(inner, identify_program(find_executable(inner.wanted, inner.cwd, inner.environment)))
+    for _ in range(MAX_WRAPPERS):
+        # Somebody writes shells and debuggers, too: what can be diagnosed itself is not looked through.
+        problem = Refusal("the test starts an empty command: give the path of the program.")
+        if start.wanted and not start.shell:
+            try:
+                program = identify_program(find_executable(start.wanted, start.cwd, start.environment))
+                return Recognised(start, program)
+            except Refusal as refusal:
+                problem = refusal
+        from pytest_causechain.recording.wrappers import unwrap
 
-
-def _describe_command(
-    recognised: Recognised, stdin: bytes, base: Mapping[str, str], inputs: Iterable[InputFile]
-) -> Command:
-    inner, program = recognised
-    environment = settle_options(program, inner.environment)
-    # Of a word that names no file, nobody knows whether it should, unless there is one now.
-    kept = tuple(file.keep() for file in inputs if file.digest != ABSENT or file.has_changed())
-    return Command(program, inner.argv, inner.cwd, _derive_changes(base, environment), stdin, kept)
+        inner = unwrap(start)
+        if inner is None:
+            raise problem
+        start = inner
+    raise Refusal(f"{start.wanted} is started through too many others: start the program itself from the test.")
 
 
 def _read_inputs(start: Start) -> tuple[InputFile, ...]:
@@ -142,13 +156,6 @@ def _read_inputs(start: Start) -> tuple[InputFile, ...]:
     # Every start passes through here: a Path takes longer than to look whether there is something.
     paths = dict.fromkeys(name if name.startswith("/") else f"{start.cwd}/{name}" for name in names if name)
     return tuple(file for file in map(read_input, paths) if file.digest != NO_FILE)
-
-
-def _derive_changes(base: Mapping[str, str], environment: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
-    """What turns `base` into `environment`; removed variables have None."""
-    names = {name for name, value in environment.items() if base.get(name) != value}
-    names.update(name for name in base if name not in environment)
-    return tuple((name, environment.get(name)) for name in sorted(names) if not name.startswith(_PYTEST_VARIABLES))
 
 
 def _explain_unknown_stdin(program: Program) -> str:

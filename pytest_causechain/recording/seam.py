@@ -2,7 +2,7 @@
 
 One seam is enough: subprocess.run, call, check_output, getoutput, os.popen and Popen itself all end in
 Popen._execute_child. It is private, but has been there since Python 3.0; its parameters vary, hence the bound
-signature. asyncio and psutil come by here too, but want a process id, so that they get a stand-in for the program.
+names. asyncio and psutil come by here too, but want a process id, so that they get a stand-in for the program.
 os.system, os.posix_spawn and pty.fork do not come by: they are shown, and nothing can be put in their place.
 """
 
@@ -15,20 +15,22 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from subprocess import Popen
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.recording.detours import Detours
-from pytest_causechain.recording.loops import Loops
+from pytest_causechain.recording.detours import make_detours
+from pytest_causechain.recording.environment import copy_environment
+from pytest_causechain.recording.patch import Patch
+from pytest_causechain.recording.programs import join_path
 from pytest_causechain.recording.standard_input import NOT_GIVEN, Feed, read_given_stdin
 from pytest_causechain.recording.start import Start
-from pytest_causechain.recording.substitute import Descriptors, describe_stand_in, substitute_process
+
+if TYPE_CHECKING:
+    from pytest_causechain.model.observation import Observation
 
 # Called at each start: None runs the real program, an Observation is delivered as if the program had shown it.
-Watch = Callable[[Start], Observation | None]
+Watch = Callable[[Start], "Observation | None"]
 
 
 class Seam:
@@ -45,19 +47,22 @@ class Seam:
     def install(self) -> None:
         with _lock:
             if not _installed:
-                _patch_popen()
-                _detours.install()
+                for patch in _patches:
+                    patch.install()
             _installed.append(self)
 
     def remove(self) -> None:
         """Harmless when not installed; seams may be removed in any order."""
         with _lock:
-            if self in _installed:
+            if self.is_installed:
                 _installed.remove(self)
                 if not _installed:
-                    _restore_popen()
-                    _detours.remove()
-                    _loops.remove()
+                    for patch in (*_patches, *_loop_patches):
+                        patch.remove()
+
+    @property
+    def is_installed(self) -> bool:
+        return self in _installed
 
     def __enter__(self) -> Self:
         self.install()
@@ -71,67 +76,52 @@ class Seam:
 
 _lock = threading.Lock()
 _installed: list[Seam] = []
-# The methods of Popen in whose place ours stand, and ours, by name.
-_real: dict[str, Callable[..., Any]] = {}
-_ours: dict[str, Callable[..., Any]] = {}
-
 # Where a process keeps its Start and what is fed to it.
 _ATTRIBUTE = "_causechain_start"
 
-
-def _patch_popen() -> None:
-    for name, make in _REPLACEMENTS.items():
-        present = Popen.__dict__[name]
-        if present is not _ours.get(name):
-            if present is not _real.get(name):  # else ours is ready: making it takes longer than all the rest
-                _real[name], _ours[name] = present, make(present)
-            setattr(Popen, name, _ours[name])
-
-
-def _restore_popen() -> None:
-    """Ours may be covered by somebody's later patch; it then stays and only passes calls on."""
-    for name, ours in _ours.items():
-        if Popen.__dict__[name] is ours:
-            setattr(Popen, name, _real[name])
+# After each of them more is known of a process.
+_ENDINGS = ("communicate", "wait", "poll")
 
 
 def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
-    signature = inspect.signature(real)
+    names = tuple(inspect.signature(real).parameters)
 
     @functools.wraps(real)
     def _execute_child(process: Popen[Any], *args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
-        # One that is still covered by somebody's patch (see _restore_popen) would show the same start again.
+        # One that is still covered by somebody's patch would show the same start again.
         seams = () if _ATTRIBUTE in vars(process) else tuple(reversed(_installed))
-        bound = signature.bind(process, *args, **kwargs)
-        stand_ins: tuple[int, ...] = ()
+        stand_in: dict[str, Any] = {}
         try:
             library = _find_library() if seams else None
             if library == "asyncio":
-                _loops.install()
-            observation = _show_start(process, bound.arguments, seams) if seams else None
+                _listen_to_loops()
+            call = dict(zip(names, (process, *args), strict=False)) | kwargs if seams else {}
+            observation = _show_start(process, call, seams) if seams else None
             if observation is not None:
-                descriptors = Descriptors(*(bound.arguments[name] for name in Descriptors._fields))
+                from pytest_causechain.recording.substitute import Descriptors, describe_stand_in, substitute_process
+
+                descriptors = Descriptors(*(call[name] for name in Descriptors._fields))
                 if library is None:
                     substitute_process(process, descriptors, observation)
                     return
-                bound.arguments.update(describe_stand_in(descriptors, observation))
-                stand_ins = bound.arguments["pass_fds"]
+                stand_in = describe_stand_in(descriptors, observation)
         except Exception as error:
             for seam in seams:
                 seam.error = seam.error or error
         try:
-            real(*bound.args, **bound.kwargs)
+            if stand_in:
+                real(**(call | stand_in))
+            else:
+                real(process, *args, **kwargs)
         finally:
-            for descriptor in stand_ins:
+            for descriptor in stand_in.get("pass_fds", ()):
                 os.close(descriptor)
 
     return _execute_child
 
 
 def _replace_ending(real: Callable[..., Any]) -> Callable[..., Any]:
-    """For communicate, wait and poll: after each of them more is known of the process."""
-
     @functools.wraps(real)
     def ending(process: Popen[Any], *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -144,14 +134,6 @@ def _replace_ending(real: Callable[..., Any]) -> Callable[..., Any]:
                 complete_start(process, shown if real.__name__ == "communicate" else None)
 
     return ending
-
-
-_REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "_execute_child": _replace_execute_child,
-    "communicate": _replace_ending,
-    "wait": _replace_ending,
-    "poll": _replace_ending,
-}
 
 
 def _show_start(process: Popen[Any], call: dict[str, Any], seams: tuple[Seam, ...]) -> Observation | None:
@@ -209,20 +191,28 @@ def describe_start(call: dict[str, Any]) -> Start:
     """The Start for the arguments, by name, of a call of Popen._execute_child."""
     given = call["args"]
     argv = [given] if isinstance(given, (str, bytes, os.PathLike)) else given
-    if call["env"] is None:
-        environment = dict(os.environ)
-    else:
-        environment = {os.fsdecode(name): os.fsdecode(value) for name, value in call["env"].items()}
     return Start(
         argv=tuple(os.fsdecode(argument) for argument in argv),
         executable=None if call["executable"] is None else os.fsdecode(call["executable"]),
         shell=bool(call["shell"]),
         # Not resolved: the program may look at the name it was given.
-        cwd=str(Path.cwd() / os.fsdecode(call["cwd"] or "")),
-        environment=environment,
+        cwd=join_path(os.getcwd(), os.fsdecode(call["cwd"] or "")),
+        environment=copy_environment(call["env"]),
         stdin=read_given_stdin(call["p2cread"], call["p2cwrite"]),
     )
 
 
-_detours = Detours(_show_detour)
-_loops = Loops(complete_start)
+_patches = (
+    Patch(Popen, {"_execute_child": _replace_execute_child, **dict.fromkeys(_ENDINGS, _replace_ending)}),
+    make_detours(_show_detour),
+)
+_loop_patches: list[Patch] = []
+
+
+def _listen_to_loops() -> None:
+    if not _loop_patches:
+        from pytest_causechain.recording.loops import make_loop_patches
+
+        _loop_patches.extend(make_loop_patches(complete_start))
+    for patch in _loop_patches:
+        patch.install()

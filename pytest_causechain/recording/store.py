@@ -10,11 +10,10 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_causechain.model.codec import decode, encode
+from pytest_causechain.model.codec import decode
 from pytest_causechain.model.files import write_whole
 from pytest_causechain.model.recording import Recording
 
@@ -53,17 +52,17 @@ class RecordingStore:
                     known.setdefault(recording.test, recording)
         return list(known.values())
 
-    def save(self, recordings: Iterable[Recording]) -> None:
-        """Merges in what a session recorded: all that is known of a test is replaced by its latest run.
+    def save(self, recordings: Iterable[dict[str, Any]]) -> None:
+        """Merges in what a session recorded, encoded: all that is known of a test is replaced by its latest run.
 
         A test that failed, or ran another build, is forgotten for the builds this session ran.
         """
-        latest = {recording.test: recording for recording in recordings if recording.outcome != "skipped"}
+        latest = {recording["test"]: recording for recording in recordings if recording["outcome"] != "skipped"}
         for build_id in dict.fromkeys(build for recording in latest.values() for build in _builds(recording)):
             passing = [
-                encode(_without_inputs(recording))
+                _without_inputs(recording)
                 for recording in latest.values()
-                if recording.outcome == "passed" and build_id in _builds(recording)
+                if recording["outcome"] == "passed" and build_id in _builds(recording)
             ]
             # As they are: every session pays for this, few look into them.
             passing += [plain for plain in self._read(build_id) if plain["test"] not in latest]
@@ -106,14 +105,14 @@ class RecordingStore:
             path.unlink(missing_ok=True)
 
 
-def _without_inputs(recording: Recording) -> Recording:
+def _without_inputs(recording: dict[str, Any]) -> dict[str, Any]:
     """They are found anew when the test is run again."""
-    runs = (replace(run, command=replace(run.command, inputs=())) for run in recording.runs)
-    return replace(recording, runs=tuple(runs))
+    runs = [run | {"command": run["command"] | {"inputs": []}} for run in recording["runs"]]
+    return recording | {"runs": runs}
 
 
-def _builds(recording: Recording) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(run.command.program.build_id for run in recording.runs))
+def _builds(recording: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run["command"]["program"]["build_id"] for run in recording["runs"]))
 
 
 def _limit(recordings: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,12 +11,11 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.recording.programs import find_executable
 from pytest_causechain.recording.start import Start
 
 SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
@@ -38,9 +37,6 @@ TOOLS = frozenset(
 _EMULATOR = re.compile(r"qemu-\w+(-static)?")
 
 _SYSTEM_DIRECTORIES = frozenset(f"{top}{name}" for top in ("", "/usr", "/usr/local") for name in ("/bin", "/sbin"))
-
-# More than anybody nests.
-MAX_WRAPPERS = 10
 
 # As timeout itself has it.
 TIMED_OUT, KILLED = 124, 128 + signal.SIGKILL
@@ -69,32 +65,13 @@ _SCRIPT_HEAD_BYTES = 16384
 _LIBRARY_PATH = re.compile(r'^\s*LD_LIBRARY_PATH="([^"]*)"', re.MULTILINE)
 
 
-def look_through(start: Start) -> Start:
-    """The start of the innermost program; Refusal for what cannot be looked through."""
-    for _ in range(MAX_WRAPPERS):
-        inner = _unwrap(start)
-        if inner is None:
-            return start
-        start = inner
-    raise Refusal(f"{_tell(start)} starts itself through too many others: start the program itself from the test.")
-
-
-def find_executable(wanted: str, cwd: str, environment: Mapping[str, str]) -> str:
-    """The path that execvpe finds for `wanted` in `cwd`."""
-    if "/" in wanted:
-        return str(Path(cwd, wanted))
-    for directory in os.get_exec_path(environment):
-        path = Path(cwd, directory, wanted)
-        if path.is_file() and os.access(path, os.X_OK):
-            return str(path)
-    raise Refusal(f"{wanted} is in no directory of PATH: give the path of the program.")
-
-
-def _unwrap(start: Start) -> Start | None:
+def unwrap(start: Start) -> Start | None:
+    """The start of what stands behind one that is itself no program under test; None where it is no wrapper, Refusal
+    where it cannot be looked through."""
     name = Path(start.wanted).name
     if start.shell:
         return _enter_shell(start, start.argv[0] if len(start.argv) == 1 else None)
-    if not start.wanted or _is_under_test(start):
+    if not start.wanted:
         return None
     if not _is_of_the_system(start.wanted):
         return _enter_libtool_script(start)
@@ -112,15 +89,6 @@ def _unwrap(start: Start) -> Start | None:
 def _is_of_the_system(wanted: str) -> bool:
     """Others may have the same name, and do something else."""
     return "/" not in wanted or str(Path(wanted).parent) in _SYSTEM_DIRECTORIES
-
-
-def _is_under_test(start: Start) -> bool:
-    """Whether it can be diagnosed itself: somebody writes shells and debuggers, too."""
-    try:
-        identify_program(find_executable(start.wanted, start.cwd, start.environment))
-    except Refusal:
-        return False
-    return True
 
 
 def _enter_command(start: Start, words: tuple[str, ...], environment: dict[str, str] | None = None) -> Start:

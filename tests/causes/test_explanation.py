@@ -282,6 +282,13 @@ class TestOutcomes:
         assert describe_outcome(Observation("exit", 1, b"some text"), rule) == "exited with status 1"
         assert describe_outcome(Observation("exit", 1, b"text"), Rule("output", "")) == 'printed "text"'
 
+    def test_files_where_they_are_all_it_wrote(self):
+        files = (("/t/words.c", b"1"), ("/t/words.h", None), ("/t/words.o", b""))
+        rule = Rule("output", "it writes to words.c exactly what the failing run wrote")
+        assert describe_outcome(Observation("exit", 0, files=files[:1]), rule) == "wrote words.c"
+        assert describe_outcome(Observation("exit", 0, files=files), rule) == "wrote words.c and 2 more files"
+        assert describe_outcome(Observation("exit", 1, b"", b"no", files=files), rule) == "exited with status 1"
+
     def test_long_output_is_cut(self):
         text = describe_outcome(Observation("exit", 0, b"x" * 10_000), None)
         assert len(text) == OUTPUT_SHOWN + len('printed ""')

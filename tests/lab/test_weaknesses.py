@@ -19,7 +19,18 @@ def look(program, source: str | None = None):
 
 
 @pytest.mark.parametrize(
-    ("flags", "is_told"), [((), False), (("-O1",), True), (("-O2",), True), (("-Os",), True), (("-gz", "-O0"), False)]
+    ("flags", "is_told"),
+    [
+        ((), False),
+        (("-O1",), True),
+        (("-O2", "-gdwarf-4"), True),
+        (("-Os",), True),
+        (("-O",), True),
+        (("-gz", "-O0"), False),
+        # The linker adds a part of the compiler's own, which has been built with -O2.
+        (("-fsanitize=address", "-O0"), False),
+        (("-fsanitize=address,undefined", "-O2"), True),
+    ],
 )
 def test_optimised(build, flags, is_told):
     told = look(build(SOURCE, *flags))

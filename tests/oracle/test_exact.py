@@ -50,3 +50,14 @@ def test_how_much_a_run_without_end_printed_is_chance():
 def test_status_is_told():
     rule = make_oracle(Observation("exit", 3, b"right")).rule
     assert rule.fails_when == "it exits with status 3 (0 in its twin)"
+
+
+def test_file_is_told_where_nothing_else_differs():
+    kept, wrong, right = ("/t/a.log", b"same"), ("/t/b.c", b"2147483647"), ("/t/b.c", b"2")
+    twin = Observation("exit", 0, files=(kept, right))
+    rule = make_oracle(Observation("exit", 0, files=(kept, wrong)), twin).rule
+    assert (rule.kind, rule.fails_when) == ("output", "it writes to b.c exactly what the failing run wrote")
+    rule = make_oracle(Observation("exit", 0, files=(kept,)), twin).rule
+    assert (rule.kind, rule.fails_when) == ("output", "it writes to b.c exactly what the failing run wrote")
+    rule = make_oracle(Observation("exit", 3, files=(kept, wrong)), twin).rule
+    assert rule.fails_when == "it exits with status 3 (0 in its twin)"

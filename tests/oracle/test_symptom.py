@@ -423,3 +423,16 @@ def test_each_run_is_asked_about_once():
         oracle.judge(printed("0 12"))
         oracle.judge(crashed("main"))
     assert asked == [("exit", 0, b"0 11"), ("exit", 0, b"6 7"), ("exit", 0, b"0 12")]
+
+
+def test_value_picked_out_of_much_else():
+    """No made-up form can be read by such a test, but its own output with another number can."""
+
+    def body(stdout: str, code: int) -> None:
+        found = dict(line.split() for line in stdout.splitlines())
+        check(4, int(found["total"]), "==", 3)
+        check(5, int(found["least"]), "==", 2)
+
+    passing, failing = printed("total 3\nleast 2\n"), printed("total 3\nleast 2147483647\n")
+    rule = learn_symptom(passing, failing, asking(body)).rule
+    assert rule.fails_when == "the value compared at t.py:5 is 2147483647 (2 in the passing run)"

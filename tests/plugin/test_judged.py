@@ -9,21 +9,31 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from judged import ACT, HELPING, PEXPECT, REFUSALS, SENTENCES, SUITE
+from acting import ACT, HELPING, PEXPECT, SUITE
+from judged import REFUSALS, SENTENCES
 from suites import SUITE_INI, Session, ShareSession, compile_program, read_chain, read_index, run_session
 
 # One of the tests needs hypothesis.
 INI = SUITE_INI.replace("-p no:hypothesispytest", "")
 
-# Neither repairs nor causes are looked for, so that there is nothing to be gained from other neighbours.
-ORACLE_ONLY = """
-from pytest_causechain import case, diagnosis
+# For the session itself: loading the diagnosis in each that replays its tests would take longer than the replays.
+SHORTENED = """
+import pytest
 
-case.NEIGHBOURS_TRIED = 1
-case.Case._rank_neighbours = lambda self, deadline: None
-case.find_repairs = lambda *arguments: None
-diagnosis._Diagnosis.approach = lambda self, lab, oracle: None
-diagnosis._Diagnosis.find_causes = lambda self, lab, oracle: None
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if config.pluginmanager.has_plugin("causechain-results"):
+        from pytest_causechain import case, diagnosis
+
+        case.find_repairs = lambda *arguments: None
+        case.Case._rank_neighbours = lambda self, deadline: None
+"""
+# Nor are causes looked for, so that there is nothing to be gained from other neighbours.
+ORACLE_ONLY = f"""{SHORTENED}
+        case.NEIGHBOURS_TRIED = 1
+        diagnosis._Diagnosis.approach = lambda self, lab, oracle: None
+        diagnosis._Diagnosis.find_causes = lambda self, lab, oracle: None
 """
 
 # As libtool writes it, but for what it does.
@@ -110,7 +120,7 @@ WHOLE = ("test_asyncio[bad]", "test_guilty_first[bad]", "test_wrapper[sh -c-bad]
 
 def run_whole(directory: Path) -> Session:
     write_suite(directory)
-    (directory / "conftest.py").touch()
+    (directory / "conftest.py").write_text(SHORTENED)
     tests = [f"test_act.py::{test.replace('bad', case)}" for test in WHOLE for case in ("ok", "bad")]
     return run_session(directory, "-q", "-n2", "--cause-chain-timeout=300", *tests)
 
@@ -122,7 +132,7 @@ def whole(share_session: ShareSession) -> Session:
 
 @pytest.mark.parametrize("test", WHOLE)
 def test_chain(whole, test):
-    """What was learned is enough for all that follows."""
+    """What was learned is enough for all that follows; repairs are the business of other tests."""
     chain = read_chain(whole.directory, f"test_act.py::{test}")
     assert chain["status"] == "complete"
     assert chain["chain"]

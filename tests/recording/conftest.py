@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_causechain.recording.seam import Seam
+from pytest_causechain.recording.start import Start
+
 SOURCE = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,3 +47,12 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 @pytest.fixture(scope="session")
 def program(build: Build) -> Path:
     return build("echo", "-g", "-O0")
+
+
+@pytest.fixture
+def starts():
+    """What was started while this test ran."""
+    seen: list[Start] = []
+    with Seam(seen.append) as seam:
+        yield seen
+    assert seam.error is None

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
@@ -27,6 +29,13 @@ class Recorded:
 
     def __exit__(self, *_: object) -> None:
         self.recording = self.recorder.finish("passed")
+        self.recorder.close()
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    with closing(Recorder()) as recorder:
+        yield recorder
 
 
 class TestRuns:
@@ -52,8 +61,7 @@ class TestRuns:
             ("second", b""),
         ]
 
-    def test_each_test_by_itself(self, program):
-        recorder = Recorder()
+    def test_each_test_by_itself(self, recorder, program):
         subprocess.run([program])
         for outcome in ("failed", "passed"):
             recorder.begin("never finished")
@@ -63,6 +71,13 @@ class TestRuns:
             recording = recorder.finish(outcome)
             subprocess.run([program])
             assert (recording.test, recording.outcome, len(recording.runs)) == ("one", outcome, 1)
+
+    def test_popen_is_left_as_it_was(self, recorder):
+        before = Popen._execute_child
+        recorder.begin("one")
+        recorder.finish("passed")
+        recorder.close()
+        assert Popen._execute_child is before
 
     def test_program_that_is_gone_at_the_end(self, build):
         program = build("short-lived", "-g")
@@ -147,14 +162,18 @@ class TestEnvironment:
         monkeypatch.setenv("KEPT", "as it is")
         monkeypatch.setenv("CHANGED", "before")
         monkeypatch.setenv("REMOVED", "before")
-        recorder = Recorder()
-        recorder.begin("test")
-        monkeypatch.setenv("CHANGED", "after")
-        monkeypatch.delenv("REMOVED")
-        monkeypatch.setenv("ADDED", "after")
-        subprocess.run([program])
-        (run,) = recorder.finish("passed").runs
+        with Recorded() as it:
+            subprocess.run([program])
+            monkeypatch.setenv("CHANGED", "after")
+            monkeypatch.delenv("REMOVED")
+            monkeypatch.setenv("ADDED", "after")
+            subprocess.run([program])
+            monkeypatch.setenv("CHANGED", "before")
+            subprocess.run([program], env={**os.environ, "KEPT": ""})
+        before, run, after = it.recording.runs
+        assert before.command.environment == ()
         assert run.command.environment == (("ADDED", "after"), ("CHANGED", "after"), ("REMOVED", None))
+        assert after.command.environment == (("ADDED", "after"), ("KEPT", ""), ("REMOVED", None))
         assert run.command.full_environment()["KEPT"] == "as it is"
 
     def test_can_be_restored(self, program):
@@ -209,8 +228,7 @@ class TestRefusals:
 class TestFixtures:
     """What a fixture of a wider scope starts belongs to all tests that use it."""
 
-    def test_each_test_that_uses_it(self, program):
-        recorder = Recorder()
+    def test_each_test_that_uses_it(self, recorder, program):
         recorder.begin("first")
         with recorder.set_up("F", "server"):
             subprocess.run([program, "a"], stderr=DEVNULL)
@@ -232,8 +250,7 @@ class TestFixtures:
         assert tell(second) == [("a", "server", 0), ("c", "server", 1), ("other", None, 0)]
         assert tell(third) == []
 
-    def test_set_up_again(self, program):
-        recorder = Recorder()
+    def test_set_up_again(self, recorder, program):
         recorder.begin("test")
         for word in ("a", "b"):
             with recorder.set_up("F", "server"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_causechain.model.codec import decode, encode
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.input_file import InputFile
 from pytest_causechain.model.recording import Recording, Run
@@ -17,7 +18,7 @@ from pytest_causechain.recording.store import RecordingStore
 def recording(test, *builds, outcome="passed", stdin=b"\0\xff", argument="x\udcff"):
     changes = (("A", None), ("B", "1"))
     runs = [Run(Command(Program("/p", build), ("p", argument), "/", changes, stdin), 1) for build in builds]
-    return Recording(test, outcome, tuple(runs), ("a sentence.",))
+    return encode(Recording(test, outcome, tuple(runs), ("a sentence.",)))
 
 
 @pytest.fixture
@@ -38,8 +39,8 @@ class TestKeeping:
     def test_what_is_saved_is_loaded(self, store, directory):
         saved = recording("test_a", "b1")
         store.save([saved])
-        assert store.load("b1") == [saved]
-        assert RecordingStore(directory).load("b1") == [saved]
+        assert store.load("b1") == [decode(Recording, saved)]
+        assert RecordingStore(directory).load("b1") == [decode(Recording, saved)]
         assert store.load("b2") == []
 
     def test_a_test_with_two_programs_is_kept_for_both(self, store):
@@ -76,7 +77,7 @@ class TestKeeping:
         assert known_tests(store, "b2") == ["test_a"]
 
     def test_nothing_to_keep_makes_no_directory(self, store, directory):
-        store.save([Recording("test_a", "passed"), recording("test_b", "b1", outcome="failed")])
+        store.save([encode(Recording("test_a", "passed")), recording("test_b", "b1", outcome="failed")])
         assert not directory.exists()
 
     def test_nobody_else_may_read_it(self, store, directory):
