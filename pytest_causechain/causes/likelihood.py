@@ -31,13 +31,12 @@ class Likelihood:
         self._sources: dict[str, Sequence[str]] = {}
 
     def choose(self, moment: Moment, comparison: Comparison) -> frozenset[int]:
-        """The numbers of the likely deltas."""
+        """The numbers of the likely deltas: all of a variable, which belong together."""
         mentioned = self._find_mentioned(moment)
-        return frozenset(
-            number
-            for number, delta in enumerate(comparison.deltas)
-            if delta.slots and (variable_of(delta) in mentioned or self._is_written(comparison, delta))
-        )
+        variables = {number: variable_of(delta) for number, delta in enumerate(comparison.deltas) if delta.slots}
+        likely = mentioned & set(variables.values())
+        likely |= {name for n, name in variables.items() if self._is_written(comparison, comparison.deltas[n])}
+        return frozenset(number for number, name in variables.items() if name in likely)
 
     def _find_mentioned(self, moment: Moment) -> set[str]:
         """From the line of the moment on, as far as its function goes."""
