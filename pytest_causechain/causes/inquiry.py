@@ -77,7 +77,7 @@ class Comparable:
         experiments: Callable[[list[Transfer]], list[Observation | None]],
         judge: Callable[[Observation], Outcome],
         width: int,
-        likely: Configuration = NOTHING,
+        likely: Configuration,
     ) -> None:
         self.moment = moment
         self.likely = likely

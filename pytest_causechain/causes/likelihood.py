@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.report.sources import read_lines
 from pytest_causechain.states.deltas import Comparison, Delta
 
 IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -50,8 +50,8 @@ class Likelihood:
     def _read(self, file: str) -> Sequence[str]:
         if file not in self._sources:
             try:
-                self._sources[file] = read_lines(file)
-            except OSError:
+                self._sources[file] = Path(file).read_text(errors="replace").split("\n")
+            except (OSError, ValueError):
                 self._sources[file] = ()
         return self._sources[file]
 

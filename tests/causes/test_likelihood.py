@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import Case
 
@@ -60,13 +62,11 @@ def test_words_and_numbers_that_only_the_failing_run_writes(open_case):
     assert likely_names(case, case.at("factor", since="scale")) == {"factor", "label", "price"}
 
 
-def test_without_the_source(open_case, monkeypatch):
-    def is_gone(file: str) -> None:
-        raise FileNotFoundError(file)
-
-    monkeypatch.setattr("pytest_causechain.causes.likelihood.read_lines", is_gone)
-    case = open_case(SOURCE, ["0"], ["4"])
-    assert likely_names(case, case.call("scale")) == set()
+def test_without_the_source(open_case):
+    case = open_case(SOURCE.replace("too much", "far too much"), ["0"], ["3"])
+    moment = case.call("scale")
+    Path(moment.position.file).unlink()
+    assert likely_names(case, moment) == set()
 
 
 def test_the_cause_takes_fewer_experiments(case, open_case, monkeypatch):
