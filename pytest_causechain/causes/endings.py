@@ -17,7 +17,8 @@ def describe_failure(observation: Observation, rule: Rule | None) -> Failure:
 
 
 def describe_outcome(observation: Observation, rule: Rule | None) -> str:
-    """How a run ended: `printed "0 11"`, `wrote words.c`, `exited with status 3`, `was killed by SIGSEGV in next()`."""
+    """How a run ended: `printed "0 11"`, `wrote words.c`, `wrote "late" to stderr`, `exited with status 3`, `was killed
+    by SIGSEGV in next()`."""
     if observation.ending == "timeout":
         return "did not end in time"
     if observation.ending == "signal":
@@ -33,6 +34,9 @@ def describe_outcome(observation: Observation, rule: Rule | None) -> str:
         return f"wrote {Path(observation.files[0][0]).name}" + (
             f" and {more} more file{'s' * (more > 1)}" if more else ""
         )
-    if not text or (rule is not None and rule.kind == "exit"):
+    if rule is not None and rule.kind == "exit":
         return f"exited with status {observation.code}"
-    return f'printed "{text[:OUTPUT_SHOWN]}"'
+    complaint = observation.stderr.decode("utf-8", "surrogateescape").strip()
+    if complaint and not text and not observation.code:  # or nothing would tell it from others that end well
+        return f'wrote "{complaint[:OUTPUT_SHOWN]}" to stderr'
+    return f'printed "{text[:OUTPUT_SHOWN]}"' if text else f"exited with status {observation.code}"

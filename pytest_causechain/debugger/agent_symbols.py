@@ -51,7 +51,8 @@ class TypeTable:
         if kind.code in RECORDS:
             members = tuple((f.name, getattr(f, "bitpos", None)) for f in kind.fields())
             return (kind.code, kind.tag, kind.sizeof, members)
-        return (kind.code, str(kind))
+        values = [(f.name, f.enumval) for f in kind.fields()] if kind.code == gdb.TYPE_CODE_ENUM else []
+        return (kind.code, str(kind), *values)  # many enumerations have no name
 
     def number(self, kind, nodes=None, is_base=False):
         """`nodes` is told of what a container is made of: the base its pointers know, and the type of its nodes. A base

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pytest_causechain.evaluation.dependence import make_graph
 from pytest_causechain.evaluation.driver import Plan, Task, evaluate, know_suite, shuffle_versions
-from pytest_causechain.evaluation.manifest import ManifestError, read_manifest
+from pytest_causechain.evaluation.manifest import read_manifest
 from pytest_causechain.evaluation.measures import Measure, measure
 from pytest_causechain.evaluation.picture import draw_picture
+from pytest_causechain.evaluation.reading import ManifestError
 from pytest_causechain.evaluation.records import Record
 from pytest_causechain.evaluation.tables import table_hits, table_statements, tell_all
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pytest_causechain.case import Case
 from pytest_causechain.evaluation.expectation import Expectations, Shown
-from pytest_causechain.evaluation.manifest import Example, Manifest, Subject, Version
+from pytest_causechain.evaluation.manifest import Manifest, Subject, Version
+from pytest_causechain.evaluation.reading import Example
 from pytest_causechain.evaluation.records import Record, append_record, read_records, write_whole
 from pytest_causechain.evaluation.suite import Suite, make_command, measure_suite, show_all
 from pytest_causechain.model.chain import Alternative, Chain

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.evaluation.expectation import Shown, run_test
-from pytest_causechain.evaluation.manifest import Example, Subject, Version
+from pytest_causechain.evaluation.manifest import Subject, Version
+from pytest_causechain.evaluation.reading import Example
 from pytest_causechain.lab.laboratory import name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program

@@ -264,6 +264,8 @@ class TestOutcomes:
             (Observation("exit", 3, b""), "exited with status 3"),
             (Observation("exit", 3, b"  \n"), "exited with status 3"),
             (Observation("exit", 1, b"some text"), 'printed "some text"'),
+            (Observation("exit", 0, b"", b"late\n"), 'wrote "late" to stderr'),
+            (Observation("exit", 2, b"", b"late\n"), "exited with status 2"),
             (Observation("timeout", 9, b"text"), "did not end in time"),
             (Observation("signal", signal.SIGSEGV), "was killed by SIGSEGV"),
             (
@@ -280,6 +282,7 @@ class TestOutcomes:
     def test_status_where_that_is_the_rule(self):
         rule = Rule("exit", "it exits with status 1")
         assert describe_outcome(Observation("exit", 1, b"some text"), rule) == "exited with status 1"
+        assert describe_outcome(Observation("exit", 0, b"", b"late"), rule) == "exited with status 0"
         assert describe_outcome(Observation("exit", 1, b"text"), Rule("output", "")) == 'printed "text"'
 
     def test_files_where_they_are_all_it_wrote(self):

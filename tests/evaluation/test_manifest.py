@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_causechain.evaluation.manifest import ManifestError, read_manifest
+from pytest_causechain.evaluation.manifest import read_manifest
+from pytest_causechain.evaluation.reading import ManifestError
 
 
 @pytest.fixture

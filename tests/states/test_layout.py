@@ -26,6 +26,8 @@ SOURCE = r"""
 enum color { RED, GREEN = 5, BLUE = -3 };
 enum flags { READ = 1, WRITE = 2, RUN = 4 };
 enum large { HUGE = 0xF0000000u };
+typedef enum { NOON, NIGHT } hour;
+typedef enum { NORTH, SOUTH } way;
 struct packed { unsigned a : 3; signed b : 5; unsigned c : 1; int d : 20; unsigned long e : 40; _Bool f : 1;
     enum color g : 4; };
 struct inner { int x; struct { short p, q; }; union { int i; float f; } u; union { int first; float second; }; };
@@ -51,6 +53,8 @@ bool yes = true, no;
 enum color color = GREEN, negative = BLUE, unknown = 77;
 enum flags both = 3;
 enum large huge = HUGE;
+hour late = NIGHT;
+way down = SOUTH;
 float f = 0.1f, third = 1 / 3.0f;
 double d = 0.1, whole = 2, tiny = 5e-324, infinite, undefined, negative_zero = -0.0;
 long double ld = 1;
@@ -122,7 +126,16 @@ def test_integers(graph, expression, value):
 
 @pytest.mark.parametrize(
     ("expression", "value"),
-    [("color", "GREEN"), ("negative", "BLUE"), ("unknown", "77"), ("both", "3"), ("huge", "HUGE")],
+    [
+        ("color", "GREEN"),
+        ("negative", "BLUE"),
+        ("unknown", "77"),
+        ("both", "3"),
+        ("huge", "HUGE"),
+        # Of enumerations without a name.
+        ("late", "NIGHT"),
+        ("down", "SOUTH"),
+    ],
 )
 def test_enumerations_by_name(graph, expression, value):
     assert shown(graph, expression) == value

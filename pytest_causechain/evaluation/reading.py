@@ -1,0 +1,98 @@
+"""Reads files of JSON that a user has written: all that is wrong is told in one sentence, with what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+class ManifestError(Exception):
+    """One sentence: what is wrong where, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A test: how the program is started."""
+
+    name: str
+    argv: tuple[str, ...]
+    stdin: Path | None
+    cwd: Path
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise ManifestError(f"{path} cannot be read ({error.strerror}): give the path of a manifest.") from None
+    except ValueError as error:
+        raise ManifestError(f"{path} is no JSON ({error}): mend it there.") from None
+
+
+class Reader:
+    """Each method reads the object that `where` leads to, or a part of it; paths are relative to `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def require_schema(self, data: Any, where: str, schema: str) -> None:
+        if self.text(data, where, "schema") != schema:
+            self.fail(f'{where} has the schema "{data["schema"]}"', f'make it one of "{schema}"')
+
+    def example(self, data: Any, where: str, cwd: Path) -> Example:
+        return Example(
+            name=self.text(data, where, "name"),
+            argv=tuple(self.texts(data, where, "argv")),
+            stdin=self.path(data, where, "stdin") if "stdin" in data else None,
+            cwd=self.path(data, where, "cwd") if "cwd" in data else cwd,
+        )
+
+    def text(self, data: Any, where: str, key: str) -> str:
+        value = self.value(data, where, key)
+        if not isinstance(value, str) or not value:
+            self.fail(f"{key} of {where} is {json.dumps(value)[:40]}", "make it a text")
+        return str(value)
+
+    def texts(self, data: Any, where: str, key: str) -> list[str]:
+        value = self.value(data, where, key)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            self.fail(f"{key} of {where} is {json.dumps(value)[:40]}", "make it a list of texts")
+        return list(value)
+
+    def items(self, data: Any, where: str, key: str) -> Iterator[tuple[Any, str]]:
+        value = self.value(data, where, key)
+        if not isinstance(value, list) or not value:
+            self.fail(f"{key} of {where} is {json.dumps(value)[:40]}", "make it a list of objects")
+        singular = key.removesuffix("s")
+        for number, item in enumerate(value):
+            name = item.get("name") if isinstance(item, dict) else None
+            inside = "" if where == "the manifest" else f" of {where}"
+            yield item, f"{singular} {name if isinstance(name, str) else f'number {number + 1}'}{inside}"
+
+    def path(self, data: Any, where: str, key: str) -> Path:
+        return self.existing(self.text(data, where, key), where, key)
+
+    def existing(self, text: str, where: str, key: str) -> Path:
+        # A symbolic link keeps its name, by which the debug information may know the source.
+        path = self.directory / text
+        if not path.exists():
+            self.fail(f"{path}, the {key} of {where}, does not exist", "build it, or correct the path")
+        return Path(path.parent.resolve(), path.name)
+
+    def value(self, data: Any, where: str, key: str) -> Any:
+        if not isinstance(data, dict):
+            self.fail(f"{where} is {json.dumps(data)[:40]}", "make it an object")
+        if key not in data:
+            self.fail(f"{where} has no {key}", "add it")
+        return data[key]
+
+    def require_different(self, where: str, key: str, names: list[str]) -> None:
+        twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+        if twice:
+            self.fail(f"{key} of {where} have the name {min(twice)} more than once", "give each another")
+
+    def fail(self, problem: str, remedy: str) -> NoReturn:
+        raise ManifestError(f"{problem}: {remedy}.")
