@@ -70,7 +70,7 @@ class _Reader(Reader):
 
     def _subject(self, data: Any, where: str) -> Subject:
         name = self.text(data, where, "name")
-        cwd = self.path(data, where, "cwd") if "cwd" in data else self.directory
+        cwd = self.cwd(data, where, self.directory)
         tests = tuple(self.example(item, at, cwd) for item, at in self.items(data, where, "tests"))
         versions = tuple(self._version(item, at) for item, at in self.items(data, where, "versions"))
         self.require_different(where, "tests", [test.name for test in tests])

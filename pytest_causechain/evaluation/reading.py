@@ -47,8 +47,11 @@ class Reader:
             name=self.text(data, where, "name"),
             argv=tuple(self.texts(data, where, "argv")),
             stdin=self.path(data, where, "stdin") if "stdin" in data else None,
-            cwd=self.path(data, where, "cwd") if "cwd" in data else cwd,
+            cwd=self.cwd(data, where, cwd),
         )
+
+    def cwd(self, data: Any, where: str, default: Path) -> Path:
+        return self.path(data, where, "cwd") if "cwd" in data else default
 
     def text(self, data: Any, where: str, key: str) -> str:
         value = self.value(data, where, key)

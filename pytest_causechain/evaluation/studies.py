@@ -7,7 +7,7 @@
         "cwd": "texts",                                            default: beside this file
         "passing": {"name": "equal texts", "argv": ["a", "a2"]},   a test as in a manifest: also "stdin", "cwd"
         "failing": {"name": "other texts", "argv": ["a", "b"]},
-        "fails_when": {"stdout": "^[<>]"}}]}                       or "stderr": a regular expression; or "status": 1
+        "fails_when": {"stdout": "."}}]}                           or "stderr": a regular expression; or "status": 1
 
 Paths are relative to the file's directory. Programs run in the environment of this command. A run in which the sign of
 `fails_when` is found fails, another one passes; one that ends with a status that neither of the two runs has, or not by
@@ -100,9 +100,10 @@ class _Reader(Reader):
         return studies
 
     def _study(self, data: Any, where: str) -> Study:
-        cwd = self.path(data, where, "cwd") if isinstance(data, dict) and "cwd" in data else self.directory
+        name = self.text(data, where, "name")
+        cwd = self.cwd(data, where, self.directory)
         return Study(
-            self.text(data, where, "name"),
+            name,
             self.path(data, where, "program"),
             self.example(self.value(data, where, "passing"), f"passing of {where}", cwd),
             self.example(self.value(data, where, "failing"), f"failing of {where}", cwd),
@@ -133,6 +134,11 @@ def make_study(study: Study, settings: Settings) -> Chain:
     commands = (make_command(program, study.passing), make_command(program, study.failing))
     pair = Pair(*commands, study.passing.name, study.name)
     return diagnose_pair(pair, partial(SignOracle, study.sign), settings)
+
+
+def tell_study(chain: Chain, artefacts: Path) -> str:
+    """All of the chain: it is what was asked for."""
+    return f"## {chain.test}?\n\n```\n{render_text(chain, artefacts=artefacts, limits=WHOLE)}\n```\n"
 
 
 def table_studies(chains: Sequence[Chain]) -> str:
@@ -179,16 +185,15 @@ def main(arguments: list[str]) -> int:
     output: Path = options.output
     output.mkdir(parents=True, exist_ok=True)
     settings = Settings(timeout_seconds=options.timeout, cache=output / "cache")
-    chains = []
+    chains, texts = [], []
     for study in studies:
         chain = make_study(study, settings)
         chains.append(chain)
-        place = write_artefacts(chain, output)
-        print(f"{study.name}?\n\n{render_text(chain, artefacts=place)}\n", flush=True)
+        texts.append(tell_study(chain, write_artefacts(chain, output)))
+        print(texts[-1], flush=True)
     table = table_studies(chains)
-    wholes = (f"\n## {chain.test}?\n\n```\n{render_text(chain, limits=WHOLE)}\n```\n" for chain in chains)
-    (output / "studies.md").write_text(table + "".join(wholes))
     print(table)
+    (output / "studies.md").write_text("\n".join([table, *texts]))
     return 0
 
 

@@ -36,7 +36,9 @@ class StartingLab(Lab):
     def __init__(
         self, passing: Command, failing: Command, deadline: float, use_copies: bool, stage: Stage | None
     ) -> None:
+        # "rerun" as soon as there was a moment at which the program could not be copied.
         self.name = "fork" if use_copies else "rerun"
+        self._use_copies = use_copies
         self.deadline = deadline
         self.run_seconds = FIRST_RUN_SECONDS
         self.width = len(os.sched_getaffinity(0))
@@ -46,6 +48,8 @@ class StartingLab(Lab):
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
         self._templates: OrderedDict[tuple[Side, tuple[Stop, ...]], Template] = OrderedDict()
+        # Where there can be no template; at other moments there may be.
+        self._uncopied: set[tuple[Side, tuple[Stop, ...]]] = set()
 
     def close(self) -> None:
         while self._templates:
@@ -102,7 +106,7 @@ class StartingLab(Lab):
     def _reach(self, side: Side, stops: Sequence[Stop], deadline: float, keep: bool = True) -> Subject:
         """A run that stands at the stops: a copy of one that does, where that is possible. `keep` that one: there
         will be more copies."""
-        template = self._template(side, tuple(stops), deadline) if stops and keep and self.name == "fork" else None
+        template = self._template(side, tuple(stops), deadline) if stops and keep and self._use_copies else None
         return template.copy() if template is not None else self._run_anew(side, stops, deadline)
 
     def _run_anew(self, side: Side, stops: Sequence[Stop], deadline: float) -> Subject:
@@ -137,6 +141,8 @@ class StartingLab(Lab):
     def _template(self, side: Side, stops: tuple[Stop, ...], deadline: float) -> Template | None:
         """None when the program cannot be copied at this moment."""
         key = (side, stops)
+        if key in self._uncopied:
+            return None
         if key in self._templates:
             self._templates.move_to_end(key)
             return self._templates[key]
@@ -145,6 +151,7 @@ class StartingLab(Lab):
             self._templates[key] = Template(subject)
         except CannotCopy:
             self.name = "rerun"
+            self._uncopied.add(key)
             subject.kill()
             return None
         except BaseException:

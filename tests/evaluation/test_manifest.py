@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from manifests import change, write
 
 from pytest_causechain.evaluation.manifest import read_manifest
 from pytest_causechain.evaluation.reading import ManifestError
@@ -21,12 +21,6 @@ def plain(tmp_path: Path) -> dict[str, Any]:
     return {"schema": "causechain-manifest/1", "name": "small", "programs": [program]}
 
 
-def write(directory: Path, plain: Any) -> Path:
-    path = directory / "manifest.json"
-    path.write_text(json.dumps(plain))
-    return path
-
-
 def test_paths_are_relative_to_the_manifest(tmp_path, plain, monkeypatch):
     path = write(tmp_path, plain)
     monkeypatch.chdir("/")
@@ -38,17 +32,6 @@ def test_paths_are_relative_to_the_manifest(tmp_path, plain, monkeypatch):
     ]
     (version,) = subject.versions
     assert version.defects == {(str(tmp_path / "wrong.c"), 3), (str(tmp_path / "wrong.c"), 4)}
-
-
-def change(plain: dict[str, Any], keys: tuple[str | int, ...], value: object) -> None:
-    *way, last = keys
-    at: Any = plain
-    for key in way:
-        at = at[key]
-    if value is None:
-        del at[last]
-    else:
-        at[last] = value
 
 
 VERSION = ("programs", 0, "versions", 0)

@@ -383,3 +383,14 @@ def test_three_thousand_experiments_leave_nothing_behind(open_remote):
     assert expected.stdout == subprocess.run([lab.program.path], capture_output=True).stdout
     assert left() == before
     assert sorted(Path(tempfile.gettempdir()).rglob("*")) == files
+
+
+def test_copies_where_they_can_be_made(command):
+    """One moment amid threads does not make all others as slow."""
+    with PtraceLab(command(), command("threads"), time.monotonic() + PLENTY_SECONDS) as lab:
+        lab.experiment("failing", stop_at(lab, "amid"))
+        before = len(lab.processes())
+        lab.experiment("failing", stop_at(lab, "amid"))
+        assert len(lab.processes()) == before
+        lab.experiment("failing", stop_at(lab, "twice"))
+        assert len(lab.processes()) == before + 1
