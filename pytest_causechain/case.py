@@ -236,9 +236,9 @@ class Case(Closing):
         why = reason or self._obstacle or self.absence or str(BudgetUsedUp())
         nothing = Chain(self.test, "none", why, self.command.program)
         if not told and not any(found.is_full for found in findings.found):
-            return chains[-1] if chains else nothing
+            return add_repairs(chains[-1] if chains else nothing, findings, seconds)
         first = next(iter([*told, *chains, nothing]))
-        return replace(
+        chain = replace(
             first,
             status="partial" if reason or not told else first.status,
             reason=reason or first.reason,
@@ -246,12 +246,8 @@ class Case(Closing):
             without_neighbour=self.absence,
             repairs=tuple(found.attempt.repair for found in ranking.repairs()[:REPAIRS_TOLD]),
             suspects=ranking.suspects(),
-            statistics=replace(
-                first.statistics,
-                interventions=findings.experiments,
-                seconds=replace(first.statistics.seconds, total=round(seconds, 3), repairs=round(findings.seconds, 3)),
-            ),
         )
+        return add_repairs(chain, findings, seconds)
 
 
 def keep_best(
@@ -270,6 +266,13 @@ def keep_best(
 
 def is_neighbours(chain: Chain) -> bool:
     return chain.peer is not None and chain.peer.kind == "neighbour"
+
+
+def add_repairs(chain: Chain, findings: Findings, seconds: float) -> Chain:
+    """With what it took in all to find it, or to find none."""
+    known = chain.statistics
+    spent = replace(known.seconds, total=round(seconds, 3), repairs=round(findings.seconds, 3))
+    return replace(chain, statistics=replace(known, interventions=findings.experiments, seconds=spent))
 
 
 def make_alternative(chain: Chain) -> Alternative:

@@ -11,6 +11,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import SHOWS_THE_SAME, Ranked
+from pytest_causechain.repairs.search import Findings
 from pytest_causechain.settings import Settings
 
 LINK = Link(When("f", "f.c", 1, 1, 1, ("f",)), (), 1, Tally(), "both")
@@ -107,3 +108,9 @@ def test_where_all_are_of_no_use_the_closest_is_named(monkeypatch):
     chain = stage.find_chain()
     assert stage.tried == []
     assert (chain.status, chain.reason) == ("none", f"no passing neighbour; a comes closest, but {SHOWS_THE_SAME}")
+
+
+def test_what_it_took_is_told_without_a_chain_too():
+    chain = case.add_repairs(Chain("fails", "none", "no moment fits."), Findings(experiments=7, seconds=1.5), 2.25)
+    known = chain.statistics
+    assert (known.interventions, known.seconds.repairs, known.seconds.total) == (7, 1.5, 2.25)
