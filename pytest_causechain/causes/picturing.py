@@ -60,7 +60,8 @@ class _Drawing:
     def add(self, o: Object, offset: int, unequal: set[tuple[Object, int]]) -> None:
         """The value at an offset of an object, and what is around it."""
         base = o.shape.base_of(offset)
-        places = [place for place in self._graph.leaves(o) if o.shape.base_of(place.leaf.offset) == base]
+        near = self._graph.leaves_near(o, offset, NEIGHBOURS)
+        places = [place for place in near if o.shape.base_of(place.leaf.offset) == base]
         at = next((index for index, place in enumerate(places) if place.leaf.offset == offset), None)
         if at is None:
             return

@@ -92,6 +92,14 @@ class MemoryGraph:
         """Each value of an object that is the program's."""
         return o.shape.leaves()
 
+    def leaves_near(self, o: Object, offset: int, elements: int) -> Iterator[Place]:
+        """Those of the element at an offset and of some before and behind it; an array may have a million."""
+        run = o.shape.run_at(offset)
+        if run is None:
+            return self.leaves(o)
+        span = elements * self.layouts.size(run.type)
+        return o.shape.leaves(offset - span, offset + span + 1)
+
     def is_single(self, o: Object) -> bool:
         """Whether it looks like one element, with nothing behind it in the smallest block there is for it."""
         if o.kind == "variable" or o.count <= 1:

@@ -46,6 +46,12 @@ class Run:
             return f"[]{self.path}[{element}]"
         return f"[{element}]" if self.count > 1 else "[]"
 
+    def elements_within(self, width: int, begin: int, stop: int | None) -> range:
+        """Those of this width that have bytes between two offsets."""
+        if not width or stop is None:
+            return range(self.count)
+        return range(max(begin - self.offset, 0) // width, min(-(-(stop - self.offset) // width), self.count))
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -325,8 +331,8 @@ class Shape:
                         found[offset] = (kind, run.element_path(element) + path, run)
         return found
 
-    def leaves(self) -> Iterator[Place]:
-        """Each value that is the program's."""
+    def leaves(self, begin: int = 0, stop: int | None = None) -> Iterator[Place]:
+        """Each value that is the program's, of the elements that lie between two offsets, if only in part."""
         for run in self.runs:
             if self.layouts.kind(run.type) == "char" and not run.is_direct:
                 start, end = run.offset, run.offset + run.count
@@ -336,7 +342,7 @@ class Shape:
                     yield Place(run, 0, Leaf("", start, end - start, run.type))
                 continue
             width = self.layouts.size(run.type)
-            for element in range(run.count):
+            for element in run.elements_within(width, begin, stop):
                 for leaf in self.layouts.leaves(run.type):
                     at = run.offset + element * width
                     if run.cut is not None and leaf.offset >= run.cut:

@@ -124,7 +124,10 @@ class TestNames:
     def test_parts_of_structs_and_arrays(self, graph):
         assert value(graph, "root->child[1]", ".key") == 4
         assert value(graph, "numbers", "") == 1
-        assert [place.leaf.offset for place in graph.leaves(find_target(graph, "numbers"))][:3] == [0, 4, 8]
+        numbers = find_target(graph, "numbers")
+        assert [place.leaf.offset for place in graph.leaves(numbers)][:3] == [0, 4, 8]
+        assert [place.leaf.offset for place in graph.leaves_near(numbers, 8, 1)] == [4, 8, 12]
+        assert [place.leaf.offset for place in graph.leaves_near(numbers, 0, 1)] == [0, 4]
 
     def test_static_variables_of_functions_that_do_not_run(self, graph):
         assert find_variable(graph, "count::calls").frame is None
