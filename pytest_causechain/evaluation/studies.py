@@ -143,17 +143,7 @@ def tell_study(chain: Chain, artefacts: Path) -> str:
 
 def table_studies(chains: Sequence[Chain]) -> str:
     """As table 4 of Zeller has it: the largest state, the most differences, and all experiments."""
-    head = [
-        "question",
-        "vertices",
-        "deltas",
-        "moments",
-        "transferable",
-        "experiments",
-        "unresolved",
-        "links",
-        "seconds",
-    ]
+    head = ["question", "vertices", "deltas", "moments", "experiments", "unresolved", "links", "seconds"]
     return make_table(head, map(row_of_study, chains))
 
 

@@ -13,9 +13,10 @@ from pytest_causechain.lab.weaknesses import find_weaknesses
 SOURCE = "int main(void) { return 0; }\n"
 
 
-def look(program, source: str | None = None):
-    file = source if source is not None else str(Path(program.path).with_suffix(".c"))
-    return find_weaknesses(SimpleNamespace(path=program.path, functions=[SimpleNamespace(file=file)]))
+def look(program, *sources: str):
+    files = sources or (str(Path(program.path).with_suffix(".c")),)
+    functions = [SimpleNamespace(file=file) for file in files]
+    return find_weaknesses(SimpleNamespace(path=program.path, functions=functions))
 
 
 @pytest.mark.parametrize(
@@ -48,4 +49,8 @@ def test_sources(build, tmp_path):
     )
     assert look(program, "/gone/old.c") == (
         "/gone/old.c is not there, so that its lines cannot be shown: test where program was built.",
+    )
+    assert look(program, "/gone/c.c", "/gone/a.c", "/gone/b.c") == (
+        "/gone/a.c and 2 more source files are not there, so that their lines cannot be shown: test where program was "
+        "built.",
     )
