@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 # What a word is, by Pygments' names; the first that holds decides.
 KINDS = (
@@ -37,8 +38,12 @@ Words = list[tuple[str, str]]
 def split_words(lines: Sequence[str]) -> list[Words]:
     """Kind and text of the words of each line; the kind is empty for what needs no colour."""
     text = "\n".join(lines)
-    if len(text) > MOST_CHARACTERS:
-        return [[("", line)] for line in lines]
+    return _split_text(text) if len(text) <= MOST_CHARACTERS else [[("", line)] for line in lines]
+
+
+# The links of a chain lie in a few files, many in one of them.
+@lru_cache(maxsize=8)
+def _split_text(text: str) -> list[Words]:
     from pygments.lexers import get_lexer_by_name
 
     words: list[Words] = [[]]
@@ -48,7 +53,7 @@ def split_words(lines: Sequence[str]) -> list[Words]:
         first, *rest = value.split("\n")
         words[-1].append((kind, first))
         words += [[(kind, part)] for part in rest]
-    return [[word for word in line if word[1]] for line in words[: len(lines)]]
+    return [[word for word in line if word[1]] for line in words[: text.count("\n") + 1]]
 
 
 def paint_code(line: str) -> str:

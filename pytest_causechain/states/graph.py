@@ -38,6 +38,8 @@ class MemoryGraph:
         self.variables = list(find_variables(visit, program, self.layouts, self.memory))
         self._targets: dict[int, Target] = {}
         self._pool_pointers: dict[Object, list[Pointer]] = {}
+        # Of objects that only this run has, which are asked for with each experiment.
+        self._references: dict[Object, list[Pointer]] = {}
 
     @cached_property
     def _unfolding(self) -> Unfolding:
@@ -127,7 +129,9 @@ class MemoryGraph:
 
     def references(self, o: Object) -> list[Pointer]:
         """The same, and numbers as large as a pointer that are the address of an object."""
-        return [*self.pointers(o), *self._integers(o)]
+        if o not in self._references:
+            self._references[o] = [*self.pointers(o), *self._integers(o)]
+        return self._references[o]
 
     def _integers(self, o: Object) -> Iterator[Pointer]:
         for place in o.shape.leaves() if o.shape.holds_integers else ():
