@@ -23,7 +23,7 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Like, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.process.alteration import find_anchor, pass_by, read_value
+from pytest_causechain.process.alteration import find_anchor, pass_by, read_comparison, read_value
 from pytest_causechain.process.effects import Effect, Effects
 from pytest_causechain.process.elf import find_build_id, read_sections
 from pytest_causechain.process.maps import read_mappings
@@ -31,7 +31,7 @@ from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import NotReached
-from pytest_causechain.process.variants import Variant
+from pytest_causechain.process.variants import Compared, Variant
 from pytest_causechain.process.watching import watch
 from pytest_causechain.process.watchpoint import TooOften, watch_writes
 
@@ -41,6 +41,8 @@ OTHERWISE: Side = "otherwise"
 
 # To a place between two moments; a loop counter tells nothing that takes longer to find.
 MOST_WRITES = 2_000
+# Executions of each comparison.
+COMPARISONS_WATCHED = 8
 
 
 class InterveningLab(PtraceLab):
@@ -124,20 +126,29 @@ class InterveningLab(PtraceLab):
         """Of the program's own functions, by address."""
         return self._debugger.signatures
 
-    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant]]:
-        """Of the code of some functions, given by their addresses."""
-        found: list[Effect] = []
-        variants: list[Variant] = []
-        with ending(self._start("failing", self._begin())) as subject:
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant], Compared]:
+        """Of the code of some functions, given by their addresses; and what they compare in the failing run."""
+        deadline = self._begin()
+        found = []
+        with ending(self._start("failing", deadline)) as subject:
             for address in functions:
                 function = self.program.function_at(address)
                 assert function is not None
                 start = subject.landmarks.load_map.to_run(function.address)
                 code = subject.read(start, function.end - function.address)
-                effects = Effects(function.address, code, self._rows)
-                found += effects.find()
-                variants += effects.variants()
-        return found, variants
+                found.append(Effects(function.address, code, self._rows))
+            pairs: dict[tuple[int, int], None] = {}
+
+            def look(_address: int) -> None:
+                pairs[read_comparison(subject)] = None
+
+            watch(subject, [a for one in found for a in one.comparisons()], COMPARISONS_WATCHED, deadline, look)
+        compared: dict[int, dict[int, None]] = defaultdict(dict)
+        for one, other in pairs:
+            compared[one][other] = compared[other][one] = None
+        others = {number: tuple(with_) for number, with_ in compared.items()}
+        variants = [variant for effects in found for variant in effects.variants(others)]
+        return [effect for effects in found for effect in effects.find()], variants, others
 
     def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
         """Those of the addresses that a run executes."""

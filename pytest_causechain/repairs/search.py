@@ -44,7 +44,9 @@ MOST_WEIGHED = 4
 MOST_SHIFTED = 2
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 # Passing runs: whose coverage, whose values, and who is given repairs, too.
-MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 16
+MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 60
+# After so many of the latter, and each time twice as many, the better half of the lines goes on.
+FIRST_WEIGHED_ON, LEAST_LINES = 10, 5
 WATCHED_VISITS = 4
 # Of the time for the search, for learning about the other runs.
 COVERING_SHARE = 0.25
@@ -90,13 +92,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`is_full`: the test passes; else it comes nearer to that. `harmed` counts the passing runs that show something
-    else with the same change, where that was tried. `origin` is the line of an earlier repair that brings the same
-    value here: this one only changes a copy."""
+    """`is_full`: the test passes; else it comes nearer to that. `harmed` is the share of the passing runs that show
+    something else with the same change, where that was tried. `origin` is the line of an earlier repair that brings
+    the same value here: this one only changes a copy."""
 
     attempt: Attempt
     is_full: bool
-    harmed: int | None = None
+    harmed: float | None = None
     origin: Line | None = None
 
 
@@ -257,7 +259,8 @@ class RepairSearch:
         row = types[sighting.type] if sighting.type is not None else None
         seen = tuple(self._seen.get((effect.address, effect.register), ()))
         was = show(sighting.was, classify(sighting.was, row, effect.is_float), row)
-        for guess in guess_values(sighting, row, effect.is_float, seen, self._judge.expected_numbers):
+        expected, compared = self._judge.expected_numbers, self._places.compared
+        for guess in guess_values(sighting, row, effect.is_float, seen, expected, compared):
             intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
             repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)
@@ -326,16 +329,21 @@ class RepairSearch:
         chosen = self._choose_weighed()
         alterations = {number: self._settle(self._findings.found[number].attempt) for number in chosen}
         harmed = dict.fromkeys(chosen, 0)
-        for side in self._diverse_passing():
-            lines = self._covered[side]
-            least: dict[Line, int] = {}
-            for number, line in chosen.items():
-                least[line] = min(least.get(line, harmed[number]), harmed[number])
+        least = dict.fromkeys(chosen.values(), 0)
+        halving = FIRST_WEIGHED_ON
+        for tried, side in enumerate(self._diverse_passing(), start=1):
+            lines = self._covered[side] & least.keys()
             open_ = [n for n, line in chosen.items() if line in lines and harmed[n] == least[line]]
             for number, observed in zip(open_, self._alter(side, [alterations[n] for n in open_]), strict=True):
                 harmed[number] += observed.shown != self._natural[side].shown
-        for number, count in harmed.items():
-            self._findings.found[number] = replace(self._findings.found[number], harmed=count)
+            for line in lines:
+                least[line] = min(count for number, count in harmed.items() if chosen[number] == line)
+            for number, line in chosen.items():
+                if line in least:
+                    self._findings.found[number] = replace(self._findings.found[number], harmed=harmed[number] / tried)
+            if tried == halving:
+                least = keep_better(least)
+                halving *= 2
 
     def _choose_weighed(self) -> dict[int, Line]:
         """For each line some of its repairs, by number: of each place one, then one more."""
@@ -408,6 +416,14 @@ def find_shift(was: bytes, then: bytes) -> int:
     """By how much a number is another one, where it is little; 0 where the value itself counts, as of truth values."""
     one, other = (int.from_bytes(data, "little", signed=True) for data in (was, then))
     return other - one if abs(other - one) <= MOST_SHIFTED and not {one, other} <= {0, 1} else 0
+
+
+def keep_better(harms: dict[Line, int]) -> dict[Line, int]:
+    """The half with less harm, and all that are as good as the last of it."""
+    if len(harms) <= LEAST_LINES:
+        return harms
+    bound = sorted(harms.values())[max(LEAST_LINES, len(harms) // 2) - 1]
+    return {line: harm for line, harm in harms.items() if harm <= bound}
 
 
 def near_and_far(items: Sequence[T], most: int) -> list[T]:

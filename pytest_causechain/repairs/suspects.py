@@ -27,8 +27,8 @@ NEVER = 1 << 62
 @dataclass(slots=True)
 class _Evidence:
     """What speaks against a line. `votes` counts the failing tests it repairs, `mended` those that a change of its code
-    repairs without harm to any passing test; `harmed` adds up, for each of them, the passing tests that the most
-    harmless repair harms. `full` are the own test's repairs."""
+    repairs without harm to any passing test; `harmed` adds up, for each of them, the share of passing tests that
+    the most harmless repair harms. `full` are the own test's repairs."""
 
     function: str
     votes: int = 0
