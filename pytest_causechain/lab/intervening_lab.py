@@ -180,18 +180,39 @@ class InterveningLab(PtraceLab):
         return {key: tuple(values) for key, values in seen.items()}
 
     def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
-        """None where the run does not get."""
-        return [self._sight(side, spot) for spot in spots]
+        """None where the run does not get. One run shows all first visits, a copy each of the others."""
+        firsts = self._first_sights(side, [spot for spot in spots if is_first(spot)])
+        return [firsts.get(spot) if is_first(spot) else self._sight(side, spot) for spot in spots]
+
+    def _first_sights(self, side: Side, spots: Sequence[Spot]) -> dict[Spot, Sighting]:
+        by_address: dict[int, list[Spot]] = defaultdict(list)
+        for spot in spots:
+            by_address[spot.stops[-1].address].append(spot)
+        seen: dict[Spot, Sighting] = {}
+        deadline = self._begin()
+
+        def look(subject: Subject, address: int) -> None:
+            for spot in by_address[address]:
+                seen[spot] = self._sight_at(side, spot, subject, deadline)
+
+        if by_address:
+            with ending(self._start(side, deadline)) as subject:
+                watch(subject, list(by_address), 1, deadline, partial(look, subject))
+        return seen
 
     def _sight(self, side: Side, spot: Spot) -> Sighting | None:
         deadline = self._begin()
         try:
             with ending(self._reach(side, spot.stops, deadline)) as subject:
-                frame = self._innermost_frame(side, spot, subject, deadline)
-                was, address = read_value(subject, spot)
-                return self._describe(subject, frame, was, address, spot.type)
+                return self._sight_at(side, spot, subject, deadline)
         except (NotReached, ProcessGone):
             return None
+
+    def _sight_at(self, side: Side, spot: Spot, subject: Subject, deadline: float) -> Sighting:
+        """`subject` stands at the spot."""
+        frame = self._innermost_frame(side, spot, subject, deadline)
+        was, address = read_value(subject, spot)
+        return self._describe(subject, frame, was, address, spot.type)
 
     def _innermost_frame(self, side: Side, spot: Spot, subject: Subject, deadline: float) -> VisitedFrame | None:
         """gdb, which ends what it looks at, is shown another copy, once for each function."""
@@ -237,6 +258,10 @@ class InterveningLab(PtraceLab):
     ) -> list[Observation]:
         """What each of them, alone, makes of the run."""
         return self._fly(side, [make_job(side, intervention, limits) for intervention in interventions])
+
+
+def is_first(spot: Spot) -> bool:
+    return all(stop.visit == 1 for stop in spot.stops)
 
 
 def find_version(path: str) -> str | None:

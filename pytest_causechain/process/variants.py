@@ -100,7 +100,7 @@ def _constants(instruction: Instruction, code: bytes, compared: Compared) -> Ite
         return
     was = int.from_bytes(code[at : at + size], "little", signed=True)
     for then in dict.fromkeys((was + 1, was - 1, *turn_comparisons(was, compared))):
-        if -(1 << 8 * size - 1) <= then < 1 << 8 * size - 1:
+        if then != was and -(1 << 8 * size - 1) <= then < 1 << 8 * size - 1:
             changed = code[:at] + then.to_bytes(size, "little", signed=True) + code[at + size :]
             yield Variant("constant", instruction.ip, changed, str(was), str(then))
 

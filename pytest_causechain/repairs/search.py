@@ -34,7 +34,7 @@ from pytest_causechain.repairs.spectrum import Line, Spectrum
 from pytest_causechain.repairs.values import classify, guess_values, show
 
 # Of one failing test. More of them find more repairs of the same lines.
-MOST_EXPERIMENTS = 5000
+MOST_EXPERIMENTS = 2000
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
@@ -48,6 +48,9 @@ MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 60
 # After so many of the latter, and each time twice as many, the better half of the lines goes on.
 FIRST_WEIGHED_ON, LEAST_LINES = 10, 5
 WATCHED_VISITS = 4
+# Values at a spot that are tried before other spots have had theirs. Of spots that are passed for the first time many
+# are looked at in one run; of others as many as the lab keeps ready.
+FEW_GUESSES, SPOTS_SEEN = 6, 100
 # Of the time for the search, for learning about the other runs.
 COVERING_SHARE = 0.25
 # An altered run may take longer and write more than the others, but not without end.
@@ -227,9 +230,14 @@ class RepairSearch:
         share = MOST_EXPERIMENTS // 4
         yield from chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH)
         yield from chunks(islice(self._variants(), share), BATCH)
-        yield from self._replacements(values, 0, FIRST_VISITS)
+        later: list[Attempt] = []
+        for visits in ((0, 1), (1, FIRST_VISITS)):
+            yield from self._replacements(values, *visits, later)
+        yield from chunks(later, BATCH)
         yield from chunks(self._flips(branches, FIRST_VISITS, BRANCH_VISITS), BATCH)
-        yield from self._replacements(values, FIRST_VISITS, VALUE_VISITS)
+        later = []
+        yield from self._replacements(values, FIRST_VISITS, VALUE_VISITS, later)
+        yield from chunks(later, BATCH)
 
     def _rank(self, place: Place) -> tuple[float, int]:
         line = (place.position.file, place.position.line)
@@ -242,17 +250,19 @@ class RepairSearch:
                 repair = self._describe(place, visit, intervention, None, "this way", "the other way")
                 yield self._attempt(place, visit, intervention, repair)
 
-    def _replacements(self, places: Iterable[Place], first: int, last: int) -> Iterator[list[Attempt]]:
-        """Values at as many spots at a time as the lab keeps ready."""
+    def _replacements(
+        self, places: Iterable[Place], first: int, last: int, later: list[Attempt]
+    ) -> Iterator[list[Attempt]]:
+        """A few values at each spot; the others are left for `later`."""
         spots = ((place, visit) for place in places for visit in spread(place.visits, VALUE_VISITS)[first:last])
-        for group in chunks(spots, TEMPLATES_KEPT):
+        for group in chunks(spots, SPOTS_SEEN if last == 1 else TEMPLATES_KEPT):
             sightings = self._lab.sights("failing", [place.spot(visit) for place, visit in group])
-            yield [
-                attempt
-                for (place, visit), sighting in zip(group, sightings, strict=True)
-                if sighting is not None
-                for attempt in self._replace(place, visit, sighting)
-            ]
+            few: list[Attempt] = []
+            for (place, visit), sighting in zip(group, sightings, strict=True):
+                attempts = list(self._replace(place, visit, sighting)) if sighting is not None else []
+                few += attempts[:FEW_GUESSES]
+                later += attempts[FEW_GUESSES:]
+            yield from chunks(few, BATCH)
 
     def _replace(self, place: Place, visit: int, sighting: Sighting) -> Iterator[Attempt]:
         effect, types = place.effect, self._lab.program.types

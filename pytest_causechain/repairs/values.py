@@ -10,8 +10,8 @@ from pytest_causechain.model.intervention import Anchor, Sighting
 from pytest_causechain.process.variants import NOTHING_COMPARED, Compared, turn_comparisons
 
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
-# Of each kind of guess.
-MOST_SEEN, MOST_LIKES, MOST_NAMED = 8, 8, 8
+# Of each kind of guess; of neighbours, before others.
+MOST_SEEN, MOST_LIKES, MOST_NAMED, MOST_NEAR = 8, 8, 8, 4
 # Where programs and what they allocate begin; below are numbers.
 LEAST_ADDRESS = 1 << 16
 POINTER_SIZE = 8
@@ -31,11 +31,13 @@ def guess_values(
     expected: Sequence[str] = (),
     compared: Compared = NOTHING_COMPARED,
 ) -> list[Candidate]:
-    """Different from the value there: numbers that the test expects, neighbours, what lets a comparison come out
-    otherwise, values seen in passing runs, other variables, other enumerators."""
+    """Different from the value there, the likely ones first: neighbours, numbers that the test expects, what lets a
+    comparison come out otherwise, values seen in passing runs, other variables, other enumerators."""
     was = sighting.was
     kind = classify(was, row, is_float)
-    guesses = [*expect(expected, len(was), kind), *near(was, kind, row), *turn(was, kind, row, compared)]
+    nearest = list(near(was, kind, row))
+    guesses = [*nearest[:MOST_NEAR], *expect(expected, len(was), kind), *turn(was, kind, row, compared)]
+    guesses += nearest[MOST_NEAR:]
     if kind == "pointer":
         # Addresses of another run mean nothing here.
         seen = [data for data in seen if not any(data)]

@@ -128,7 +128,7 @@ class TestIntervention:
         assert run(lab, Intervention(spot, (9).to_bytes(4, "little"))) == ["37 37 1 7"]
 
     def test_variant_throughout_the_run(self, lab):
-        _, variants = lab.effects([f.address for f in lab.program.functions])
+        _, variants, _ = lab.effects([f.address for f in lab.program.functions])
         less = next(v for v in variants if v.kind == "equal")
         assert lab.program.function_at(less.address).name == "choose"
         # 5 < 4 becomes 5 <= 4.
