@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,6 +47,8 @@ BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 60
 # After so many of the latter, and each time twice as many, the better half of the lines goes on.
 FIRST_WEIGHED_ON, LEAST_LINES = 10, 5
+# Passing runs that execute the line of a change which harms none of them.
+CONVINCING = 5
 WATCHED_VISITS = 4
 # Values at a spot that are tried before other spots have had theirs. Of spots that are passed for the first time many
 # are looked at in one run; of others as many as the lab keeps ready.
@@ -103,6 +105,11 @@ class Found:
     is_full: bool
     harmed: float | None = None
     origin: Line | None = None
+
+    @property
+    def mends(self) -> bool:
+        """A change of the code that harms no passing test."""
+        return self.is_full and self.harmed == 0 and isinstance(self.attempt.alteration, Patch)
 
 
 @dataclass(slots=True)
@@ -177,11 +184,15 @@ class RepairSearch:
         self._findings.spectrum.failing.append(self._covered["failing"])
         self._places = Places(self._lab, executed)
         self._seen = self._watch_values()
-        for attempts in self._rounds():
-            if self._findings.experiments >= MOST_EXPERIMENTS:
+        self._weighed_on = self._diverse_passing()
+        for rounds in self._rounds():
+            for attempts in rounds:
+                if self._findings.experiments >= MOST_EXPERIMENTS:
+                    break
+                self._try(attempts)
+            self._weigh_harm()
+            if any(map(self._convinces, self._findings.found)):
                 break
-            self._try(attempts)
-        self._weigh_harm()
         self._find_copies()
 
     # What the runs do
@@ -222,22 +233,29 @@ class RepairSearch:
 
     # What to try
 
-    def _rounds(self) -> Iterator[list[Attempt]]:
+    def _rounds(self) -> Iterator[Iterator[list[Attempt]]]:
+        """What is to be tried at once, and what where that does not convince."""
         ordered = sorted(self._places.all, key=self._rank)
         branches = [place for place in ordered if place.effect.kind == "branch"]
         values = [place for place in ordered if place.effect.kind != "branch"]
         # In a large program none of them may leave nothing to the others.
         share = MOST_EXPERIMENTS // 4
-        yield from chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH)
-        yield from chunks(islice(self._variants(), share), BATCH)
         later: list[Attempt] = []
-        for visits in ((0, 1), (1, FIRST_VISITS)):
-            yield from self._replacements(values, *visits, later)
-        yield from chunks(later, BATCH)
-        yield from chunks(self._flips(branches, FIRST_VISITS, BRANCH_VISITS), BATCH)
-        later = []
-        yield from self._replacements(values, FIRST_VISITS, VALUE_VISITS, later)
-        yield from chunks(later, BATCH)
+        yield chain(
+            chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH),
+            chunks(islice(self._variants(), share), BATCH),
+            self._replacements(values, 0, 1, later),
+        )
+        further = self._replacements(values, 1, FIRST_VISITS, later)
+        others = self._flips(branches, FIRST_VISITS, BRANCH_VISITS)
+        yield chain(further, chunks(later, BATCH), chunks(others, BATCH))
+        last: list[Attempt] = []
+        yield chain(self._replacements(values, FIRST_VISITS, VALUE_VISITS, last), chunks(last, BATCH))
+
+    def _convinces(self, found: Found) -> bool:
+        """A change of the code after which all is right: no other change will tell more."""
+        line = found.attempt.line
+        return found.mends and sum(line in self._covered[side] for side in self._weighed_on) >= CONVINCING
 
     def _rank(self, place: Place) -> tuple[float, int]:
         line = (place.position.file, place.position.line)
@@ -341,7 +359,7 @@ class RepairSearch:
         harmed = dict.fromkeys(chosen, 0)
         least = dict.fromkeys(chosen.values(), 0)
         halving = FIRST_WEIGHED_ON
-        for tried, side in enumerate(self._diverse_passing(), start=1):
+        for tried, side in enumerate(self._weighed_on, start=1):
             lines = self._covered[side] & least.keys()
             open_ = [n for n, line in chosen.items() if line in lines and harmed[n] == least[line]]
             for number, observed in zip(open_, self._alter(side, [alterations[n] for n in open_]), strict=True):
@@ -356,10 +374,11 @@ class RepairSearch:
                 halving *= 2
 
     def _choose_weighed(self) -> dict[int, Line]:
-        """For each line some of its repairs, by number: of each place one, then one more."""
+        """For each line that is new some of its repairs, by number: of each place one, then one more."""
         by_line: dict[Line, dict[tuple[str, int], list[int]]] = {}
+        weighed = {found.attempt.line for found in self._findings.found if found.harmed is not None}
         for number, found in enumerate(self._findings.found):
-            if found.is_full:
+            if found.is_full and found.attempt.line not in weighed:
                 by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.place, []).append(number)
         chosen = {}
         for line, places in by_line.items():
