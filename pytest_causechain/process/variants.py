@@ -36,6 +36,10 @@ FRAME = {Register.RSP, Register.RBP, Register.RIP, Register.NONE}
 # Of two registers of 32 bits, in both directions: those of 64 compute addresses.
 OPERATORS = {0x01: (0x29, "+", "-"), 0x29: (0x01, "-", "+"), 0x03: (0x2B, "+", "-"), 0x2B: (0x03, "-", "+")}
 OPERATORS |= {0x21: (0x09, "&", "|"), 0x09: (0x21, "|", "&")}
+# In the same directions.
+MOVES = dict.fromkeys((0x01, 0x29, 0x21, 0x09), 0x89) | dict.fromkeys((0x03, 0x2B), 0x8B)
+NO_OPERATION = b"\x90"
+ONE_ALONE = "one operand alone"
 # Numbers that a run compared, each with those that it was compared with.
 Compared = Mapping[int, Sequence[int]]
 NOTHING_COMPARED: Compared = {}
@@ -76,6 +80,8 @@ def _find_variants(instruction: Instruction, code: bytes, compared: Compared) ->
     elif code[0] in OPERATORS:
         opcode, was, then = OPERATORS[code[0]]
         yield Variant("operator", address, bytes([opcode]) + code[1:], was, then)
+        yield Variant("operator", address, bytes([MOVES[code[0]]]) + code[1:], was, ONE_ALONE)
+        yield Variant("operator", address, NO_OPERATION * len(code), was, ONE_ALONE)
     else:
         yield from _constants(instruction, code, compared)
 

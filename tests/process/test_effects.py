@@ -121,7 +121,12 @@ def test_where_a_store_goes(code, address, expression):
         pytest.param("b87f000000", [("constant", "b880000000"), ("constant", "b87e000000")], id="loaded"),
         pytest.param("83c07f", [("constant", "83c07e")], id="no-larger-byte"),
         pytest.param("8d5001", [("constant", "8d5002"), ("constant", "8d5000")], id="address-as-sum"),
-        pytest.param("01d0", [("operator", "29d0")], id="sum"),
+        pytest.param("01d0", [("operator", "29d0"), ("operator", "89d0"), ("operator", "9090")], id="sum"),
+        pytest.param(
+            "2945fc",
+            [("operator", "0145fc"), ("operator", "8945fc"), ("operator", "909090")],
+            id="difference",
+        ),
         pytest.param("4801d0", [], id="address"),
         pytest.param("4883ec10", [], id="stack"),
         pytest.param("488d45f0", [], id="variable"),
