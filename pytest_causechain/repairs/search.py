@@ -245,12 +245,11 @@ class RepairSearch:
             chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH),
             chunks(islice(self._variants(), share), BATCH),
             self._replacements(values, 0, 1, later),
+            self._replacements(values, 1, FIRST_VISITS, later),
         )
-        further = self._replacements(values, 1, FIRST_VISITS, later)
+        further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, later)
         others = self._flips(branches, FIRST_VISITS, BRANCH_VISITS)
-        yield chain(further, chunks(later, BATCH), chunks(others, BATCH))
-        last: list[Attempt] = []
-        yield chain(self._replacements(values, FIRST_VISITS, VALUE_VISITS, last), chunks(last, BATCH))
+        yield chain(chunks(others, BATCH), further, chunks(later, BATCH))
 
     def _convinces(self, found: Found) -> bool:
         """A change of the code after which all is right: no other change will tell more."""
