@@ -357,6 +357,7 @@ class RepairSearch:
         alterations = {number: self._settle(self._findings.found[number].attempt) for number in chosen}
         harmed = dict.fromkeys(chosen, 0)
         least = dict.fromkeys(chosen.values(), 0)
+        self._enter_harm(dict.fromkeys(chosen, 0.0))
         halving = FIRST_WEIGHED_ON
         for tried, side in enumerate(self._weighed_on, start=1):
             lines = self._covered[side] & least.keys()
@@ -365,12 +366,14 @@ class RepairSearch:
                 harmed[number] += observed.shown != self._natural[side].shown
             for line in lines:
                 least[line] = min(count for number, count in harmed.items() if chosen[number] == line)
-            for number, line in chosen.items():
-                if line in least:
-                    self._findings.found[number] = replace(self._findings.found[number], harmed=harmed[number] / tried)
+            self._enter_harm({n: harmed[n] / tried for n, line in chosen.items() if line in least})
             if tried == halving:
                 least = keep_better(least)
                 halving *= 2
+
+    def _enter_harm(self, shares: dict[int, float]) -> None:
+        for number, share in shares.items():
+            self._findings.found[number] = replace(self._findings.found[number], harmed=share)
 
     def _choose_weighed(self) -> dict[int, Line]:
         """For each line that is new some of its repairs, by number: of each place one, then one more."""
