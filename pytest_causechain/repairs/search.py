@@ -33,7 +33,7 @@ from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line, Spectrum
 from pytest_causechain.repairs.values import classify, guess_values, show
 
-# Of one failing test. More of them find more repairs of the same lines.
+# In one failing run. More of them find more repairs of the same lines.
 MOST_EXPERIMENTS = 2000
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
@@ -168,6 +168,7 @@ class RepairSearch:
         self._statements = [s.address for f in lab.program.functions for s in f.statements]
         self._covered: dict[Side, frozenset[Line]] = {}
         self._natural: dict[Side, Observation] = {}
+        self._tried = 0
 
     def run(self) -> None:
         self._progress("looking at what the tests execute")
@@ -187,7 +188,7 @@ class RepairSearch:
         self._weighed_on = self._diverse_passing()
         for rounds in self._rounds():
             for attempts in rounds:
-                if self._findings.experiments >= MOST_EXPERIMENTS:
+                if self._tried >= MOST_EXPERIMENTS:
                     break
                 self._try(attempts)
             self._weigh_harm()
@@ -247,9 +248,10 @@ class RepairSearch:
             self._replacements(values, 0, 1, later),
             self._replacements(values, 1, FIRST_VISITS, later),
         )
-        further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, later)
         others = self._flips(branches, FIRST_VISITS, BRANCH_VISITS)
-        yield chain(chunks(others, BATCH), further, chunks(later, BATCH))
+        last: list[Attempt] = []
+        further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, last)
+        yield chain(chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
 
     def _convinces(self, found: Found) -> bool:
         """A change of the code after which all is right: no other change will tell more."""
@@ -339,8 +341,9 @@ class RepairSearch:
 
     def _try(self, attempts: Sequence[Attempt]) -> None:
         observed = self._lab.interventions("failing", [attempt.alteration for attempt in attempts], self._limits)
+        self._tried += len(attempts)
+        self._findings.experiments += len(attempts)
         for attempt, observation in zip(attempts, observed, strict=True):
-            self._findings.experiments += 1
             judgement = self._judge(observation)
             if judgement == "touched":
                 self._findings.touched.add(attempt.line)
