@@ -31,7 +31,7 @@ from pytest_causechain.repairs.judging import Ask, Judge
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
 from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line, Spectrum
-from pytest_causechain.repairs.values import classify, guess_values, show
+from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
 
 # In one failing run. More of them find more repairs of the same lines.
 MOST_EXPERIMENTS = 2000
@@ -50,8 +50,8 @@ FIRST_WEIGHED_ON, LEAST_LINES = 10, 5
 # Passing runs that execute the line of a change which harms none of them.
 CONVINCING = 5
 WATCHED_VISITS = 4
-# Values at a spot that are tried before other spots have had theirs. Of spots that are passed for the first time many
-# are looked at in one run; of others as many as the lab keeps ready.
+# Numbers at a spot that are tried before other spots have had theirs; addresses are few anyhow. Of spots that are
+# passed for the first time many are looked at in one run; of others as many as the lab keeps ready.
 FEW_GUESSES, SPOTS_SEEN = 6, 100
 # Of the time for the search, for learning about the other runs.
 COVERING_SHARE = 0.25
@@ -85,6 +85,10 @@ class Attempt:
     @property
     def line(self) -> Line:
         return self.repair.file, self.repair.line
+
+    @property
+    def is_address(self) -> bool:
+        return isinstance(self.alteration, Intervention) and self.alteration.anchor is not None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -279,8 +283,9 @@ class RepairSearch:
             few: list[Attempt] = []
             for (place, visit), sighting in zip(group, sightings, strict=True):
                 attempts = list(self._replace(place, visit, sighting)) if sighting is not None else []
-                few += attempts[:FEW_GUESSES]
-                later += attempts[FEW_GUESSES:]
+                most = MOST_LIKES + 1 if any(attempt.is_address for attempt in attempts) else FEW_GUESSES
+                few += attempts[:most]
+                later += attempts[most:]
             yield from chunks(few, BATCH)
 
     def _replace(self, place: Place, visit: int, sighting: Sighting) -> Iterator[Attempt]:
