@@ -236,7 +236,7 @@ class Case(Closing):
         why = reason or self._obstacle or self.absence or str(BudgetUsedUp())
         nothing = Chain(self.test, "none", why, self.command.program)
         if not told and not any(found.is_full for found in findings.found):
-            return add_repairs(chains[-1] if chains else nothing, findings, seconds)
+            return add_effort(chains[-1] if chains else nothing, findings, seconds)
         first = next(iter([*told, *chains, nothing]))
         chain = replace(
             first,
@@ -247,7 +247,7 @@ class Case(Closing):
             repairs=tuple(found.attempt.repair for found in ranking.repairs()[:REPAIRS_TOLD]),
             suspects=ranking.suspects(),
         )
-        return add_repairs(chain, findings, seconds)
+        return add_effort(chain, findings, seconds)
 
 
 def keep_best(
@@ -268,7 +268,7 @@ def is_neighbours(chain: Chain) -> bool:
     return chain.peer is not None and chain.peer.kind == "neighbour"
 
 
-def add_repairs(chain: Chain, findings: Findings, seconds: float) -> Chain:
+def add_effort(chain: Chain, findings: Findings, seconds: float) -> Chain:
     """With what it took in all to find it, or to find none."""
     known = chain.statistics
     spent = replace(known.seconds, total=round(seconds, 3), repairs=round(findings.seconds, 3))

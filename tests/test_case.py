@@ -111,6 +111,6 @@ def test_where_all_are_of_no_use_the_closest_is_named(monkeypatch):
 
 
 def test_what_it_took_is_told_without_a_chain_too():
-    chain = case.add_repairs(Chain("fails", "none", "no moment fits."), Findings(experiments=7, seconds=1.5), 2.25)
+    chain = case.add_effort(Chain("fails", "none", "no moment fits."), Findings(experiments=7, seconds=1.5), 2.25)
     known = chain.statistics
     assert (known.interventions, known.seconds.repairs, known.seconds.total) == (7, 1.5, 2.25)
