@@ -82,9 +82,13 @@ _ATTRIBUTE = "_causechain_start"
 # After each of them more is known of a process.
 _ENDINGS = ("communicate", "wait", "poll")
 
+# Of the parameters of _execute_child, those that tell about a start.
+_TELLING = ("args", "executable", "shell", "cwd", "env", "p2cread", "p2cwrite")
+
 
 def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
-    names = tuple(inspect.signature(real).parameters)
+    names = tuple(inspect.signature(real).parameters)[1:]
+    places = tuple((name, names.index(name)) for name in _TELLING if name in names)
 
     @functools.wraps(real)
     def _execute_child(process: Popen[Any], *args: Any, **kwargs: Any) -> None:
@@ -96,11 +100,12 @@ def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
             library = _find_library() if seams else None
             if library == "asyncio":
                 _listen_to_loops()
-            call = dict(zip(names, (process, *args), strict=False)) | kwargs if seams else {}
-            observation = _show_start(process, call, seams) if seams else None
+            told = {name: args[at] if at < len(args) else kwargs[name] for name, at in places} if seams else {}
+            observation = _show_start(process, told, seams) if seams else None
             if observation is not None:
                 from pytest_causechain.recording.substitute import Descriptors, describe_stand_in, substitute_process
 
+                call = dict(zip(names, args, strict=False)) | kwargs
                 descriptors = Descriptors(*(call[name] for name in Descriptors._fields))
                 if library is None:
                     substitute_process(process, descriptors, observation)
@@ -111,7 +116,7 @@ def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
                 seam.error = seam.error or error
         try:
             if stand_in:
-                real(**(call | stand_in))
+                real(process, **(call | stand_in))
             else:
                 real(process, *args, **kwargs)
         finally:
@@ -136,10 +141,10 @@ def _replace_ending(real: Callable[..., Any]) -> Callable[..., Any]:
     return ending
 
 
-def _show_start(process: Popen[Any], call: dict[str, Any], seams: tuple[Seam, ...]) -> Observation | None:
+def _show_start(process: Popen[Any], told: dict[str, Any], seams: tuple[Seam, ...]) -> Observation | None:
     """What is to be shown in the program's place."""
-    start = describe_start(call)
-    feed = Feed(process) if call["p2cwrite"] != NOT_GIVEN else None
+    start = describe_start(told)
+    feed = Feed(process) if told["p2cwrite"] != NOT_GIVEN else None
     setattr(process, _ATTRIBUTE, (start, feed))
     for seam in seams:
         observation = _ask(seam, start)
@@ -187,18 +192,18 @@ def _as_bytes(output: str | bytes | None) -> bytes | None:
     return output.encode(errors="surrogateescape") if isinstance(output, str) else output
 
 
-def describe_start(call: dict[str, Any]) -> Start:
-    """The Start for the arguments, by name, of a call of Popen._execute_child."""
-    given = call["args"]
+def describe_start(told: dict[str, Any]) -> Start:
+    """The Start for what a call of Popen._execute_child tells, by name."""
+    given = told["args"]
     argv = [given] if isinstance(given, (str, bytes, os.PathLike)) else given
     return Start(
-        argv=tuple(os.fsdecode(argument) for argument in argv),
-        executable=None if call["executable"] is None else os.fsdecode(call["executable"]),
-        shell=bool(call["shell"]),
+        argv=tuple([word if type(word) is str else os.fsdecode(word) for word in argv]),
+        executable=None if told["executable"] is None else os.fsdecode(told["executable"]),
+        shell=bool(told["shell"]),
         # Not resolved: the program may look at the name it was given.
-        cwd=join_path(os.getcwd(), os.fsdecode(call["cwd"] or "")),
-        environment=copy_environment(call["env"]),
-        stdin=read_given_stdin(call["p2cread"], call["p2cwrite"]),
+        cwd=join_path(os.getcwd(), os.fsdecode(told["cwd"] or "")),
+        environment=copy_environment(told["env"]),
+        stdin=read_given_stdin(told["p2cread"], told["p2cwrite"]),
     )
 
 
