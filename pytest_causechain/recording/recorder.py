@@ -151,10 +151,16 @@ def recognise_start(start: Start) -> Recognised:
 
 def _read_inputs(start: Start) -> tuple[InputFile, ...]:
     """Of all that its arguments may name."""
-    names = [word.rpartition("=")[2] for word in start.argv[1 : 1 + MOST_ARGUMENTS]]
-    # Every start passes through here: a Path takes longer than to look whether there is something.
-    paths = dict.fromkeys(name if name.startswith("/") else f"{start.cwd}/{name}" for name in names if name)
-    return tuple(file for file in map(read_input, paths) if file.digest != NO_FILE)
+    found: dict[str, InputFile] = {}
+    for word in start.argv[1 : 1 + MOST_ARGUMENTS]:
+        name = word.rpartition("=")[2]
+        # Every start passes through here: a Path takes longer than to look whether there is something.
+        path = name if name.startswith("/") else f"{start.cwd}/{name}"
+        if name and path not in found:
+            file = read_input(path)
+            if file.digest != NO_FILE:
+                found[path] = file
+    return tuple(found.values())
 
 
 def _explain_unknown_stdin(program: Program) -> str:

@@ -76,9 +76,13 @@ class Seam:
 
 _lock = threading.Lock()
 _installed: list[Seam] = []
-# Where a process keeps its Start and what is fed to it.
+# Where a process keeps its Start and what is fed to it. Never asked for by vars: from then on Python finds all attributes
+# of the process in a slower way.
 _ATTRIBUTE = "_causechain_start"
+_UNSEEN: tuple[None, None] = None, None
+_harmless = contextlib.suppress(Exception)
 
+_LIBRARIES = ("asyncio", "psutil")
 # After each of them more is known of a process.
 _ENDINGS = ("communicate", "wait", "poll")
 
@@ -94,7 +98,7 @@ def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
     def _execute_child(process: Popen[Any], *args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
         # One that is still covered by somebody's patch would show the same start again.
-        seams = () if _ATTRIBUTE in vars(process) else tuple(reversed(_installed))
+        seams = () if hasattr(process, _ATTRIBUTE) else tuple(reversed(_installed))
         stand_in: dict[str, Any] = {}
         try:
             library = _find_library() if seams else None
@@ -127,16 +131,21 @@ def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
 
 
 def _replace_ending(real: Callable[..., Any]) -> Callable[..., Any]:
+    shows = real.__name__ == "communicate"
+
     @functools.wraps(real)
     def ending(process: Popen[Any], *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        start, _feed = getattr(process, _ATTRIBUTE, _UNSEEN)
+        if start is None or (start.is_known and not shows):
+            return real(process, *args, **kwargs)
         shown: Any = None
         try:
             shown = real(process, *args, **kwargs)
             return shown
         finally:
-            with contextlib.suppress(Exception):
-                complete_start(process, shown if real.__name__ == "communicate" else None)
+            with _harmless:
+                complete_start(process, shown if shows else None)
 
     return ending
 
@@ -160,11 +169,13 @@ def _show_detour(start: Start) -> None:
 
 def _find_library() -> str | None:
     """The library whose code called Popen, if it is one that goes on with the process id."""
+    if sys.modules.keys().isdisjoint(_LIBRARIES):
+        return None
     frame = sys._getframe()
     while frame.f_back is not None and (frame.f_globals is globals() or frame.f_code.co_name == "__init__"):
         frame = frame.f_back
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return package if package in ("asyncio", "psutil") else None
+    return package if package in _LIBRARIES else None
 
 
 def _ask(seam: Seam, start: Start) -> Observation | None:
@@ -177,7 +188,7 @@ def _ask(seam: Seam, start: Start) -> Observation | None:
 
 def complete_start(process: Popen[Any], shown: tuple[Any, Any] | None = None) -> None:
     """What is known now of how the process went; `shown` is what communicate returned."""
-    start, feed = vars(process).get(_ATTRIBUTE, (None, None))
+    start, feed = getattr(process, _ATTRIBUTE, _UNSEEN)
     if start is None:
         return
     if process.returncode is not None:
@@ -201,7 +212,7 @@ def describe_start(told: dict[str, Any]) -> Start:
         executable=None if told["executable"] is None else os.fsdecode(told["executable"]),
         shell=bool(told["shell"]),
         # Not resolved: the program may look at the name it was given.
-        cwd=join_path(os.getcwd(), os.fsdecode(told["cwd"] or "")),
+        cwd=join_path(os.getcwd(), os.fsdecode(told["cwd"])) if told["cwd"] else os.getcwd(),
         environment=copy_environment(told["env"]),
         stdin=read_given_stdin(told["p2cread"], told["p2cwrite"]),
     )
