@@ -76,8 +76,8 @@ class Seam:
 
 _lock = threading.Lock()
 _installed: list[Seam] = []
-# Where a process keeps its Start and what is fed to it. Never asked for by vars: from then on Python finds all attributes
-# of the process in a slower way.
+# Where a process keeps its Start and what is fed to it. Never asked for by vars: from then on Python finds all
+# attributes of the process in a slower way.
 _ATTRIBUTE = "_causechain_start"
 _UNSEEN: tuple[None, None] = None, None
 _harmless = contextlib.suppress(Exception)
