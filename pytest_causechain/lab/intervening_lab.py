@@ -23,7 +23,7 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Like, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.process.alteration import find_anchor, pass_by, read_value
+from pytest_causechain.process.alteration import find_anchor, pass_by, read_comparison, read_value
 from pytest_causechain.process.effects import Effect, Effects
 from pytest_causechain.process.elf import find_build_id, read_sections
 from pytest_causechain.process.maps import read_mappings
@@ -31,7 +31,7 @@ from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import NotReached
-from pytest_causechain.process.variants import Variant
+from pytest_causechain.process.variants import Compared, Variant
 from pytest_causechain.process.watching import watch
 from pytest_causechain.process.watchpoint import TooOften, watch_writes
 
@@ -41,6 +41,8 @@ OTHERWISE: Side = "otherwise"
 
 # To a place between two moments; a loop counter tells nothing that takes longer to find.
 MOST_WRITES = 2_000
+# Executions of each comparison.
+COMPARISONS_WATCHED = 8
 
 
 class InterveningLab(PtraceLab):
@@ -124,20 +126,29 @@ class InterveningLab(PtraceLab):
         """Of the program's own functions, by address."""
         return self._debugger.signatures
 
-    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant]]:
-        """Of the code of some functions, given by their addresses."""
-        found: list[Effect] = []
-        variants: list[Variant] = []
-        with ending(self._start("failing", self._begin())) as subject:
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant], Compared]:
+        """Of the code of some functions, given by their addresses; and what they compare in the failing run."""
+        deadline = self._begin()
+        found = []
+        with ending(self._start("failing", deadline)) as subject:
             for address in functions:
                 function = self.program.function_at(address)
                 assert function is not None
                 start = subject.landmarks.load_map.to_run(function.address)
                 code = subject.read(start, function.end - function.address)
-                effects = Effects(function.address, code, self._rows)
-                found += effects.find()
-                variants += effects.variants()
-        return found, variants
+                found.append(Effects(function.address, code, self._rows))
+            pairs: dict[tuple[int, int], None] = {}
+
+            def look(_address: int) -> None:
+                pairs[read_comparison(subject)] = None
+
+            watch(subject, [a for one in found for a in one.comparisons()], COMPARISONS_WATCHED, deadline, look)
+        compared: dict[int, dict[int, None]] = defaultdict(dict)
+        for one, other in pairs:
+            compared[one][other] = compared[other][one] = None
+        others = {number: tuple(with_) for number, with_ in compared.items()}
+        variants = [variant for effects in found for variant in effects.variants(others)]
+        return [effect for effects in found for effect in effects.find()], variants, others
 
     def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
         """Those of the addresses that a run executes."""
@@ -169,18 +180,39 @@ class InterveningLab(PtraceLab):
         return {key: tuple(values) for key, values in seen.items()}
 
     def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
-        """None where the run does not get."""
-        return [self._sight(side, spot) for spot in spots]
+        """None where the run does not get. One run shows all first visits, a copy each of the others."""
+        firsts = self._first_sights(side, [spot for spot in spots if is_first(spot)])
+        return [firsts.get(spot) if is_first(spot) else self._sight(side, spot) for spot in spots]
+
+    def _first_sights(self, side: Side, spots: Sequence[Spot]) -> dict[Spot, Sighting]:
+        by_address: dict[int, list[Spot]] = defaultdict(list)
+        for spot in spots:
+            by_address[spot.stops[-1].address].append(spot)
+        seen: dict[Spot, Sighting] = {}
+        deadline = self._begin()
+
+        def look(subject: Subject, address: int) -> None:
+            for spot in by_address[address]:
+                seen[spot] = self._sight_at(side, spot, subject, deadline)
+
+        if by_address:
+            with ending(self._start(side, deadline)) as subject:
+                watch(subject, list(by_address), 1, deadline, partial(look, subject))
+        return seen
 
     def _sight(self, side: Side, spot: Spot) -> Sighting | None:
         deadline = self._begin()
         try:
             with ending(self._reach(side, spot.stops, deadline)) as subject:
-                frame = self._innermost_frame(side, spot, subject, deadline)
-                was, address = read_value(subject, spot)
-                return self._describe(subject, frame, was, address, spot.type)
+                return self._sight_at(side, spot, subject, deadline)
         except (NotReached, ProcessGone):
             return None
+
+    def _sight_at(self, side: Side, spot: Spot, subject: Subject, deadline: float) -> Sighting:
+        """`subject` stands at the spot."""
+        frame = self._innermost_frame(side, spot, subject, deadline)
+        was, address = read_value(subject, spot)
+        return self._describe(subject, frame, was, address, spot.type)
 
     def _innermost_frame(self, side: Side, spot: Spot, subject: Subject, deadline: float) -> VisitedFrame | None:
         """gdb, which ends what it looks at, is shown another copy, once for each function."""
@@ -226,6 +258,10 @@ class InterveningLab(PtraceLab):
     ) -> list[Observation]:
         """What each of them, alone, makes of the run."""
         return self._fly(side, [make_job(side, intervention, limits) for intervention in interventions])
+
+
+def is_first(spot: Spot) -> bool:
+    return all(stop.visit == 1 for stop in spot.stops)
 
 
 def find_version(path: str) -> str | None:

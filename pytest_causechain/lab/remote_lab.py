@@ -42,7 +42,7 @@ from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 from pytest_causechain.process.effects import Effect
-from pytest_causechain.process.variants import Variant
+from pytest_causechain.process.variants import Compared, Variant
 
 # Beyond the user's time limit: for what has begun to come to its end.
 GRACE_SECONDS = 10.0
@@ -218,8 +218,8 @@ class RemoteLab(Lab):
         signatures: dict[int, Signature] = self._call(Call("signatures"))
         return signatures
 
-    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant]]:
-        effects: tuple[list[Effect], list[Variant]] = self._call(Call("effects", (tuple(functions),)))
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant], Compared]:
+        effects: tuple[list[Effect], list[Variant], Compared] = self._call(Call("effects", (tuple(functions),)))
         return effects
 
     def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:

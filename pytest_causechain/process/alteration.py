@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from iced_x86 import Decoder, Instruction
+import ctypes
+
+from iced_x86 import Decoder, Instruction, MemorySizeExt, OpKind, Register, RegisterExt
 
 from pytest_causechain.model.intervention import AHEAD, Anchor, Intervention, Part, Spot
-from pytest_causechain.process.effects import operand_address, other_way
+from pytest_causechain.process.effects import NAMES, operand_address, other_way
+from pytest_causechain.process.linux import Registers
 from pytest_causechain.process.maps import heap_start, read_mappings, stack_start
 from pytest_causechain.process.tracee import Tracee
 
 LONGEST_INSTRUCTION = 15
 WORD_BYTES = 8
+HIGH_BYTES = {Register.AH, Register.BH, Register.CH, Register.DH}
 
 
 def alter(process: Tracee, intervention: Intervention) -> None:
@@ -90,6 +94,30 @@ def read_value(process: Tracee, spot: Spot) -> tuple[bytes, int]:
     data = getattr(process.registers(), spot.register).to_bytes(WORD_BYTES, "little")
     size = spot.size or (WORD_BYTES if any(data[4:]) else 4)
     return data[:size], 0
+
+
+def read_comparison(process: Tracee) -> tuple[int, int]:
+    """The two numbers that the instruction there compares."""
+    registers = process.registers()
+    instruction = decode(process, registers.rip)
+    one, other = (read_operand(process, instruction, number, registers) for number in (0, 1))
+    return one, other
+
+
+def read_operand(process: Tracee, instruction: Instruction, number: int, registers: Registers) -> int:
+    match instruction.op_kind(number):
+        case OpKind.REGISTER:
+            register = instruction.op_register(number)
+            size = RegisterExt.size(register)
+            data = getattr(registers, NAMES[RegisterExt.full_register(register)]).to_bytes(WORD_BYTES, "little")
+            if register in HIGH_BYTES:
+                data = data[1:]
+        case OpKind.MEMORY:
+            size = MemorySizeExt.size(instruction.memory_size)
+            data = process.read(operand_address(instruction, registers), size)
+        case _:
+            return ctypes.c_int64(instruction.immediate(number)).value
+    return int.from_bytes(data[:size], "little", signed=True)
 
 
 def decode(process: Tracee, address: int) -> Instruction:

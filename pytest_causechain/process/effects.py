@@ -31,7 +31,7 @@ from iced_x86 import (
 from pytest_causechain.model.intervention import Kind
 from pytest_causechain.process.linux import REGISTERS, Registers
 from pytest_causechain.process.stubs import branch_targets, overwritten
-from pytest_causechain.process.variants import Variant, find_variants
+from pytest_causechain.process.variants import Compared, Variant, find_variants
 
 WRITES = {OpAccess.WRITE, OpAccess.READ_WRITE}
 CALLS = {FlowControl.CALL, FlowControl.INDIRECT_CALL}
@@ -117,14 +117,17 @@ class Effects:
                 return address
         return None
 
-    def variants(self) -> list[Variant]:
+    def comparisons(self) -> list[int]:
+        """The addresses of instructions that compare integers."""
+        return [i.ip for i in self._instructions if i.mnemonic == Mnemonic.CMP]
+
+    def variants(self, compared: Compared) -> list[Variant]:
         """Of all instructions."""
         found: list[Variant] = []
         for instruction in self._instructions:
             at = instruction.ip - self._begin
-            found += find_variants(
-                instruction, self._code[at : at + instruction.len], self._block(instruction.ip).watch
-            )
+            code, watch = self._code[at : at + instruction.len], self._block(instruction.ip).watch
+            found += find_variants(instruction, code, watch, compared)
         return found
 
     def _block(self, address: int) -> Block:

@@ -48,7 +48,7 @@ class Places:
         """`executed` are the addresses of the statements that the run executes."""
         self._program, self._signatures = lab.program, lab.signatures()
         functions = {f.address: f for a in executed if (f := lab.program.function_at(a)) is not None}
-        effects, variants = lab.effects(sorted(functions))
+        effects, variants, self.compared = lab.effects(sorted(functions))
         own = [e for e in effects if self._is_wanted(e, executed)]
         self.variants = [v for v in variants if self._is_executed(v.address, executed)]
         watches = {e.watch for e in own} | {v.watch for v in self.variants}

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,10 +31,10 @@ from pytest_causechain.repairs.judging import Ask, Judge
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
 from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line, Spectrum
-from pytest_causechain.repairs.values import classify, guess_values, show
+from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
 
-# Of one failing test. More of them find more repairs of the same lines.
-MOST_EXPERIMENTS = 5000
+# In one failing run. More of them find more repairs of the same lines.
+MOST_EXPERIMENTS = 2000
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
@@ -44,8 +44,15 @@ MOST_WEIGHED = 4
 MOST_SHIFTED = 2
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 # Passing runs: whose coverage, whose values, and who is given repairs, too.
-MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 16
+MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 60
+# After so many of the latter, and each time twice as many, the better half of the lines goes on.
+FIRST_WEIGHED_ON, LEAST_LINES = 10, 5
+# Passing runs that execute the line of a change which harms none of them.
+CONVINCING = 5
 WATCHED_VISITS = 4
+# Numbers at a spot that are tried before other spots have had theirs; addresses are few anyhow. Of spots that are
+# passed for the first time many are looked at in one run; of others as many as the lab keeps ready.
+FEW_GUESSES, SPOTS_SEEN = 6, 100
 # Of the time for the search, for learning about the other runs.
 COVERING_SHARE = 0.25
 # An altered run may take longer and write more than the others, but not without end.
@@ -80,6 +87,10 @@ class Attempt:
         return self.repair.file, self.repair.line
 
     @property
+    def is_address(self) -> bool:
+        return isinstance(self.alteration, Intervention) and self.alteration.anchor is not None
+
+    @property
     def place(self) -> tuple[str, int]:
         """What attempts have in common that differ in the visit or the value only."""
         alteration = self.alteration
@@ -90,14 +101,19 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`is_full`: the test passes; else it comes nearer to that. `harmed` counts the passing runs that show something
-    else with the same change, where that was tried. `origin` is the line of an earlier repair that brings the same
-    value here: this one only changes a copy."""
+    """`is_full`: the test passes; else it comes nearer to that. `harmed` is the share of the passing runs that show
+    something else with the same change, where that was tried. `origin` is the line of an earlier repair that brings
+    the same value here: this one only changes a copy."""
 
     attempt: Attempt
     is_full: bool
-    harmed: int | None = None
+    harmed: float | None = None
     origin: Line | None = None
+
+    @property
+    def mends(self) -> bool:
+        """A change of the code that harms no passing test."""
+        return self.is_full and self.harmed == 0 and isinstance(self.attempt.alteration, Patch)
 
 
 @dataclass(slots=True)
@@ -156,6 +172,7 @@ class RepairSearch:
         self._statements = [s.address for f in lab.program.functions for s in f.statements]
         self._covered: dict[Side, frozenset[Line]] = {}
         self._natural: dict[Side, Observation] = {}
+        self._tried = 0
 
     def run(self) -> None:
         self._progress("looking at what the tests execute")
@@ -172,11 +189,15 @@ class RepairSearch:
         self._findings.spectrum.failing.append(self._covered["failing"])
         self._places = Places(self._lab, executed)
         self._seen = self._watch_values()
-        for attempts in self._rounds():
-            if self._findings.experiments >= MOST_EXPERIMENTS:
+        self._weighed_on = self._diverse_passing()
+        for rounds in self._rounds():
+            for attempts in rounds:
+                if self._tried >= MOST_EXPERIMENTS:
+                    break
+                self._try(attempts)
+            self._weigh_harm()
+            if any(map(self._convinces, self._findings.found)):
                 break
-            self._try(attempts)
-        self._weigh_harm()
         self._find_copies()
 
     # What the runs do
@@ -217,17 +238,29 @@ class RepairSearch:
 
     # What to try
 
-    def _rounds(self) -> Iterator[list[Attempt]]:
+    def _rounds(self) -> Iterator[Iterator[list[Attempt]]]:
+        """What is to be tried at once, and what where that does not convince."""
         ordered = sorted(self._places.all, key=self._rank)
         branches = [place for place in ordered if place.effect.kind == "branch"]
         values = [place for place in ordered if place.effect.kind != "branch"]
         # In a large program none of them may leave nothing to the others.
         share = MOST_EXPERIMENTS // 4
-        yield from chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH)
-        yield from chunks(islice(self._variants(), share), BATCH)
-        yield from self._replacements(values, 0, FIRST_VISITS)
-        yield from chunks(self._flips(branches, FIRST_VISITS, BRANCH_VISITS), BATCH)
-        yield from self._replacements(values, FIRST_VISITS, VALUE_VISITS)
+        later: list[Attempt] = []
+        yield chain(
+            chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH),
+            chunks(islice(self._variants(), share), BATCH),
+            self._replacements(values, 0, 1, later),
+            self._replacements(values, 1, FIRST_VISITS, later),
+        )
+        others = self._flips(branches, FIRST_VISITS, BRANCH_VISITS)
+        last: list[Attempt] = []
+        further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, last)
+        yield chain(chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
+
+    def _convinces(self, found: Found) -> bool:
+        """A change of the code after which all is right: no other change will tell more."""
+        line = found.attempt.line
+        return found.mends and sum(line in self._covered[side] for side in self._weighed_on) >= CONVINCING
 
     def _rank(self, place: Place) -> tuple[float, int]:
         line = (place.position.file, place.position.line)
@@ -240,24 +273,28 @@ class RepairSearch:
                 repair = self._describe(place, visit, intervention, None, "this way", "the other way")
                 yield self._attempt(place, visit, intervention, repair)
 
-    def _replacements(self, places: Iterable[Place], first: int, last: int) -> Iterator[list[Attempt]]:
-        """Values at as many spots at a time as the lab keeps ready."""
+    def _replacements(
+        self, places: Iterable[Place], first: int, last: int, later: list[Attempt]
+    ) -> Iterator[list[Attempt]]:
+        """A few values at each spot; the others are left for `later`."""
         spots = ((place, visit) for place in places for visit in spread(place.visits, VALUE_VISITS)[first:last])
-        for group in chunks(spots, TEMPLATES_KEPT):
+        for group in chunks(spots, SPOTS_SEEN if last == 1 else TEMPLATES_KEPT):
             sightings = self._lab.sights("failing", [place.spot(visit) for place, visit in group])
-            yield [
-                attempt
-                for (place, visit), sighting in zip(group, sightings, strict=True)
-                if sighting is not None
-                for attempt in self._replace(place, visit, sighting)
-            ]
+            few: list[Attempt] = []
+            for (place, visit), sighting in zip(group, sightings, strict=True):
+                attempts = list(self._replace(place, visit, sighting)) if sighting is not None else []
+                most = MOST_LIKES + 1 if any(attempt.is_address for attempt in attempts) else FEW_GUESSES
+                few += attempts[:most]
+                later += attempts[most:]
+            yield from chunks(few, BATCH)
 
     def _replace(self, place: Place, visit: int, sighting: Sighting) -> Iterator[Attempt]:
         effect, types = place.effect, self._lab.program.types
         row = types[sighting.type] if sighting.type is not None else None
         seen = tuple(self._seen.get((effect.address, effect.register), ()))
         was = show(sighting.was, classify(sighting.was, row, effect.is_float), row)
-        for guess in guess_values(sighting, row, effect.is_float, seen, self._judge.expected_numbers):
+        expected, compared = self._judge.expected_numbers, self._places.compared
+        for guess in guess_values(sighting, row, effect.is_float, seen, expected, compared):
             intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
             repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)
@@ -309,8 +346,9 @@ class RepairSearch:
 
     def _try(self, attempts: Sequence[Attempt]) -> None:
         observed = self._lab.interventions("failing", [attempt.alteration for attempt in attempts], self._limits)
+        self._tried += len(attempts)
+        self._findings.experiments += len(attempts)
         for attempt, observation in zip(attempts, observed, strict=True):
-            self._findings.experiments += 1
             judgement = self._judge(observation)
             if judgement == "touched":
                 self._findings.touched.add(attempt.line)
@@ -326,22 +364,31 @@ class RepairSearch:
         chosen = self._choose_weighed()
         alterations = {number: self._settle(self._findings.found[number].attempt) for number in chosen}
         harmed = dict.fromkeys(chosen, 0)
-        for side in self._diverse_passing():
-            lines = self._covered[side]
-            least: dict[Line, int] = {}
-            for number, line in chosen.items():
-                least[line] = min(least.get(line, harmed[number]), harmed[number])
+        least = dict.fromkeys(chosen.values(), 0)
+        self._enter_harm(dict.fromkeys(chosen, 0.0))
+        halving = FIRST_WEIGHED_ON
+        for tried, side in enumerate(self._weighed_on, start=1):
+            lines = self._covered[side] & least.keys()
             open_ = [n for n, line in chosen.items() if line in lines and harmed[n] == least[line]]
             for number, observed in zip(open_, self._alter(side, [alterations[n] for n in open_]), strict=True):
                 harmed[number] += observed.shown != self._natural[side].shown
-        for number, count in harmed.items():
-            self._findings.found[number] = replace(self._findings.found[number], harmed=count)
+            for line in lines:
+                least[line] = min(count for number, count in harmed.items() if chosen[number] == line)
+            self._enter_harm({n: harmed[n] / tried for n, line in chosen.items() if line in least})
+            if tried == halving:
+                least = keep_better(least)
+                halving *= 2
+
+    def _enter_harm(self, shares: dict[int, float]) -> None:
+        for number, share in shares.items():
+            self._findings.found[number] = replace(self._findings.found[number], harmed=share)
 
     def _choose_weighed(self) -> dict[int, Line]:
-        """For each line some of its repairs, by number: of each place one, then one more."""
+        """For each line that is new some of its repairs, by number: of each place one, then one more."""
         by_line: dict[Line, dict[tuple[str, int], list[int]]] = {}
+        weighed = {found.attempt.line for found in self._findings.found if found.harmed is not None}
         for number, found in enumerate(self._findings.found):
-            if found.is_full:
+            if found.is_full and found.attempt.line not in weighed:
                 by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.place, []).append(number)
         chosen = {}
         for line, places in by_line.items():
@@ -408,6 +455,14 @@ def find_shift(was: bytes, then: bytes) -> int:
     """By how much a number is another one, where it is little; 0 where the value itself counts, as of truth values."""
     one, other = (int.from_bytes(data, "little", signed=True) for data in (was, then))
     return other - one if abs(other - one) <= MOST_SHIFTED and not {one, other} <= {0, 1} else 0
+
+
+def keep_better(harms: dict[Line, int]) -> dict[Line, int]:
+    """The half with less harm, and all that are as good as the last of it."""
+    if len(harms) <= LEAST_LINES:
+        return harms
+    bound = sorted(harms.values())[max(LEAST_LINES, len(harms) // 2) - 1]
+    return {line: harm for line, harm in harms.items() if harm <= bound}
 
 
 def near_and_far(items: Sequence[T], most: int) -> list[T]:

@@ -27,8 +27,8 @@ NEVER = 1 << 62
 @dataclass(slots=True)
 class _Evidence:
     """What speaks against a line. `votes` counts the failing tests it repairs, `mended` those that a change of its code
-    repairs without harm to any passing test; `harmed` adds up, for each of them, the passing tests that the most
-    harmless repair harms. `full` are the own test's repairs."""
+    repairs without harm to any passing test; `harmed` adds up, for each of them, the share of passing tests that
+    the most harmless repair harms. `full` are the own test's repairs."""
 
     function: str
     votes: int = 0
@@ -79,7 +79,7 @@ class Ranking:
                     (evidence.full if found.is_full else evidence.near).append(found)
             for line, repairs in full.items():
                 self._lines[line].votes += 1
-                self._lines[line].mended += any(map(mends, repairs))
+                self._lines[line].mended += any(found.mends for found in repairs)
                 self._lines[line].harmed += min((r.harmed for r in repairs if r.harmed is not None), default=math.inf)
         for line, function in self._findings[0].executed.items():
             is_touched = line in self._findings[0].touched
@@ -159,11 +159,6 @@ class Ranking:
         if evidence.is_touched and evidence.transition is None:
             return "a change here alters what is wrong in the output, and nothing else"
         return evidence.transition.why if evidence.transition is not None else self._spectrum.tell(line)
-
-
-def mends(found: Found) -> bool:
-    """A change of the code that harms no passing test."""
-    return found.harmed == 0 and isinstance(found.attempt.alteration, Patch)
 
 
 def weigh(found: Found) -> tuple[object, ...]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pytest_causechain.model.intervention import Anchor, Sighting
+from pytest_causechain.process.variants import NOTHING_COMPARED, Compared, turn_comparisons
 
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
-# Of each kind of guess.
-MOST_SEEN, MOST_LIKES, MOST_NAMED = 8, 8, 8
+# Of each kind of guess; of neighbours, before others.
+MOST_SEEN, MOST_LIKES, MOST_NAMED, MOST_NEAR = 8, 8, 8, 4
 # Where programs and what they allocate begin; below are numbers.
 LEAST_ADDRESS = 1 << 16
 POINTER_SIZE = 8
@@ -28,12 +29,15 @@ def guess_values(
     is_float: bool,
     seen: Sequence[bytes],
     expected: Sequence[str] = (),
+    compared: Compared = NOTHING_COMPARED,
 ) -> list[Candidate]:
-    """Different from the value there: numbers that the test expects, neighbours, values seen in passing runs, other
-    variables, other enumerators."""
+    """Different from the value there, the likely ones first: neighbours, numbers that the test expects, what lets a
+    comparison come out otherwise, values seen in passing runs, other variables, other enumerators."""
     was = sighting.was
     kind = classify(was, row, is_float)
-    guesses = [*expect(expected, len(was), kind), *near(was, kind, row)]
+    nearest = list(near(was, kind, row))
+    guesses = [*nearest[:MOST_NEAR], *expect(expected, len(was), kind), *turn(was, kind, row, compared)]
+    guesses += nearest[MOST_NEAR:]
     if kind == "pointer":
         # Addresses of another run mean nothing here.
         seen = [data for data in seen if not any(data)]
@@ -85,6 +89,13 @@ def near(was: bytes, kind: str, row: dict[str, Any] | None) -> Iterator[Candidat
     for value in others:
         data = _wrap(value, size)
         yield Candidate(data, show(data, kind, row))
+
+
+def turn(was: bytes, kind: str, row: dict[str, Any] | None, compared: Compared) -> Iterator[Candidate]:
+    if kind in ("int", "char"):
+        for value in turn_comparisons(int.from_bytes(was, "little", signed=True), compared):
+            data = _wrap(value, len(was))
+            yield Candidate(data, show(data, kind, row))
 
 
 def _float(layout: struct.Struct, value: float) -> Iterator[Candidate]:

@@ -252,7 +252,8 @@ def describe_repair(repair: Repair) -> str:
         case _, None if repair.visit:
             return f"with {then} stored instead of {was}"
         case _, None:
-            return f"with the constant {then} instead of {was}"
+            noun = "the constant " if then.lstrip("-").isdecimal() else ""  # else an operator
+            return f"with {noun}{then} instead of {was}"
         case _:
             return f"with {variable} = {then} instead of {was}"
 

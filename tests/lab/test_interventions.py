@@ -128,7 +128,7 @@ class TestIntervention:
         assert run(lab, Intervention(spot, (9).to_bytes(4, "little"))) == ["37 37 1 7"]
 
     def test_variant_throughout_the_run(self, lab):
-        _, variants = lab.effects([f.address for f in lab.program.functions])
+        _, variants, _ = lab.effects([f.address for f in lab.program.functions])
         less = next(v for v in variants if v.kind == "equal")
         assert lab.program.function_at(less.address).name == "choose"
         # 5 < 4 becomes 5 <= 4.
@@ -136,6 +136,12 @@ class TestIntervention:
         assert run(lab, patch) == ["30 30 1 7"]
         inverted = next(v for v in variants if v.kind == "inverted" and v.address == less.address)
         assert run(lab, Patch(inverted.address, inverted.code)) == ["30 30 1 1"]
+
+    def test_what_is_compared(self, lab):
+        *_, compared = lab.effects([f.address for f in lab.program.functions])
+        assert (compared[30], compared[1000000]) == ((1000000,), (30,))
+        # The price with the most; the counter, from its first to its last value, with the end of the loop.
+        assert set(compared[5]) == {4, 0, 1, 2, 3, 5, 6}
 
     def test_end_without_end_is_found_soon(self, lab):
         spot = find_spot(lab, "value", "limit = sum")
@@ -162,6 +168,11 @@ class TestSight:
         assert [like.name for like in pointer.likes if like.name == "item"] == ["item"]
         assert lab.program.types[colour.type]["values"] == {"RED": 0, "GREEN": 1, "BLUE": 2}
         assert {like.name for like in colour.likes} == {"spare.colour"}
+
+    def test_all_first_visits_in_one_run(self, lab):
+        places = ("limit = sum", "item->colour = GREEN", "item->next = &spare")
+        spots = [find_spot(lab, "value", text) for text in places]
+        assert lab.sights("failing", spots) == [one for spot in spots for one in lab.sights("failing", [spot])]
 
     def test_what_is_not_reached(self, lab):
         assert lab.sights("failing", [find_spot(lab, "value", "limit = sum", visit=2)]) == [None]

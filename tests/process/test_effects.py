@@ -113,11 +113,20 @@ def test_where_a_store_goes(code, address, expression):
         pytest.param("7710", [("equal", "7310"), ("inverted", "7610")], id="above"),
         pytest.param("7410", [("inverted", "7510")], id="equal"),
         pytest.param("0f8c10000000", [("equal", "0f8e10000000"), ("inverted", "0f8d10000000")], id="far"),
+        pytest.param("750f", [("inverted", "740f")], id="jump-by-fifteen"),
+        pytest.param("0f9ec0", [("equal", "0f9cc0"), ("inverted", "0f9fc0")], id="truth-value"),
+        pytest.param("400f94c6", [("inverted", "400f95c6")], id="truth-value-in-a-newer-register"),
+        pytest.param("0f4cc2", [("equal", "0f4ec2"), ("inverted", "0f4dc2")], id="conditional-move"),
         pytest.param("837dfc07", [("constant", "837dfc08"), ("constant", "837dfc06")], id="compared"),
         pytest.param("b87f000000", [("constant", "b880000000"), ("constant", "b87e000000")], id="loaded"),
         pytest.param("83c07f", [("constant", "83c07e")], id="no-larger-byte"),
         pytest.param("8d5001", [("constant", "8d5002"), ("constant", "8d5000")], id="address-as-sum"),
-        pytest.param("01d0", [("operator", "29d0")], id="sum"),
+        pytest.param("01d0", [("operator", "29d0"), ("operator", "89d0"), ("operator", "9090")], id="sum"),
+        pytest.param(
+            "2945fc",
+            [("operator", "0145fc"), ("operator", "8945fc"), ("operator", "909090")],
+            id="difference",
+        ),
         pytest.param("4801d0", [], id="address"),
         pytest.param("4883ec10", [], id="stack"),
         pytest.param("488d45f0", [], id="variable"),
@@ -128,3 +137,10 @@ def test_variants(code, variants):
     data = bytes.fromhex(code)
     found = find_variants(Decoder(64, data, ip=BEGIN).decode(), data, None)
     assert [(v.kind, v.code.hex()) for v in found] == variants
+
+
+def test_constants_that_let_a_comparison_come_out_otherwise():
+    data = bytes.fromhex("817dfc58020000")  # cmp dword [rbp-4], 600
+    compared = {600: (650, 600), 650: (600,)}
+    found = find_variants(Decoder(64, data, ip=BEGIN).decode(), data, None, compared)
+    assert [v.then for v in found] == ["601", "599", "650", "651"]

@@ -87,6 +87,37 @@ def test_wrong_condition_at_one_visit_and_throughout(find):
     assert find_line(source, "count++") not in harmless
 
 
+def test_limit_far_from_right(find):
+    source = HEADER + (
+        "static int limit;\n"
+        "int main(int argc, char **argv)\n{\n"
+        "    limit = 700;\n"
+        "    int is_long = atoi(argv[argc - 1]) >= limit;\n"
+        '    printf("%d\\n", is_long);\n'
+        "    return 0;\n}\n"
+    )
+    # Meant is 740.
+    findings = find(source, "739", "0", "800", "745", "20", "600")
+    repairs = list_repairs(findings, find_line(source, "limit = 700"))
+    assert ("value", 0, None, "700", "740") in repairs
+    assert ("value", 1, "limit", "700", "740") in repairs
+    harms = {f.attempt.repair.with_: f.harmed for f in findings.found if f.attempt.repair.was == "700"}
+    assert harms["740"] == 0
+
+
+def test_wrong_comparison_whose_result_is_stored(find):
+    source = HEADER + (
+        "int main(int argc, char **argv)\n{\n"
+        "    int is_more = atoi(argv[1]) >= atoi(argv[argc - 1]);\n"
+        '    printf("%d\\n", is_more);\n'
+        "    return 0;\n}\n"
+    )
+    findings = find(source, "4 4", "0", "3 4", "5 4")
+    (line,) = {f.attempt.line[1] for f in findings.found if f.harmed == 0 and isinstance(f.attempt.alteration, Patch)}
+    assert line == find_line(source, "is_more = ")
+    assert ("branch", 0, None, "equal values this way", "equal values the other way") in list_repairs(findings, line)
+
+
 def test_defect_that_must_be_undone_several_times(find):
     source = HEADER + (
         "int main(int argc, char **argv)\n{\n"

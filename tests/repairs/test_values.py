@@ -92,9 +92,15 @@ def expected(was: bytes, row, *numbers: str) -> list[str]:
     return [candidate.text for candidate in guess_values(Sighting(was, "x", 0), row, False, (), numbers)]
 
 
-def test_numbers_that_the_test_expects_come_first():
-    assert expected(number(3), INT, "500", "3", "-7", "2.5")[:2] == ["500", "-7"]
-    assert expected(struct.pack("<d", 1.0), DOUBLE, "2.5", "500")[:2] == ["2.5", "500"]
+def test_numbers_that_the_test_expects_follow_the_nearest():
+    assert expected(number(3), INT, "500", "3", "-7", "2.5")[:6] == ["4", "2", "0", "1", "500", "-7"]
+    assert expected(struct.pack("<d", 5.0), DOUBLE, "2.5", "500")[4:6] == ["2.5", "500"]
     # It would not fit, or mean nothing.
     assert "300" not in expected(number(3, 1), {**INT, "size": 1}, "300")
     assert "500" not in expected(number(0, 8), POINTER, "500")
+
+
+def test_what_lets_a_comparison_come_out_otherwise():
+    compared = {3: (700, -20), 700: (3,)}
+    candidates = guess_values(Sighting(number(3), "x", 0), INT, False, (), (), compared)
+    assert [candidate.text for candidate in candidates][4:8] == ["-20", "-21", "700", "701"]

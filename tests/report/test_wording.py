@@ -166,6 +166,8 @@ def make_repair(
         (make_repair("value", "count", "3", "4"), "with count = 4 instead of 3"),
         (make_repair("value", None, "3", "4"), "with 4 stored instead of 3"),
         (make_repair("value", None, "7", "8", visit=0), "with the constant 8 instead of 7"),
+        (make_repair("value", None, "+", "-", visit=0), "with - instead of +"),
+        (make_repair("value", None, "+", "one operand alone", visit=0), "with one operand alone instead of +"),
         (make_repair("argument", "size", "3", "2", callee="sort"), "with size = 2 instead of 3 passed to sort"),
         (make_repair("argument", "argument 2", "3", "2"), "with 2 passed as argument 2 instead of 3"),
         (make_repair("return", None, "GOOD", "BAD"), "with BAD returned instead of GOOD"),
