@@ -41,11 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recording(Recorder()), "causechain-recording")
     if not hasattr(config, "workerinput"):
         from pytest_causechain.results import Results
-        from pytest_causechain.workforce import Workforce
 
-        workforce = Workforce(settings)
-        config.pluginmanager.register(workforce, "causechain-workforce")
-        config.pluginmanager.register(Results(config, settings, workforce), "causechain-results")
+        config.pluginmanager.register(Results(config, settings), "causechain-results")
 
 
 class Recording:
@@ -87,7 +84,8 @@ class Recording:
             outcome = "failed" if self._failed else "skipped" if self._skipped else "passed"
             recording = self._recorder.finish(outcome, find_fixtures(item))  # type: ignore[arg-type]
             if recording.runs or recording.refusals:
-                setattr(report, ATTRIBUTE, pack(recording, read_marker(item)))
+                record = recording, read_marker(item)
+                setattr(report, ATTRIBUTE, pack(*record) if hasattr(item.config, "workerinput") else record)
                 if outcome == "failed":
                     from pytest_causechain.publishing import promise_attachment
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_causechain.model.codec import decode
-from pytest_causechain.model.recording import ATTRIBUTE, Recording, unpack
+from pytest_causechain.model.recording import ATTRIBUTE, Recording
 from pytest_causechain.oracle import session
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.unreplayable import Unreplayable
@@ -63,4 +62,4 @@ class RecallSession(session.ReplaySession):
         self.reports = []
         item.ihook.pytest_runtest_protocol(item=item, nextitem=session.Sibling(item))
         records = [record for report in self.reports if (record := getattr(report, ATTRIBUTE, None)) is not None]
-        return decode(Recording, unpack(records[0])[0]) if records else None
+        return records[0][0] if records else None

@@ -18,18 +18,20 @@ from pytest_causechain.settings import Settings, find_cache
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
+    from pytest_causechain.model.recording import Recording
     from pytest_causechain.session import SessionDiagnosis
-    from pytest_causechain.workforce import Workforce
 
 
 class Results:
     """Lives where the results come together: in the only process, or in the controller of pytest-xdist."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, workforce: Workforce) -> None:
-        self._config, self._settings, self._workforce = config, settings, workforce
-        # By test: the report of its failure; its recording, encoded.
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config, self._settings = config, settings
+        # By test: the report of its failure; its recording.
         self._failed: dict[str, pytest.TestReport] = {}
-        self._recordings: dict[str, dict[str, Any]] = {}
+        self._recordings: dict[str, Recording] = {}
+        # WorkerController of pytest-xdist, which may not be there.
+        self._nodes: list[Any] = []
         self._diagnosis: SessionDiagnosis | None = None
 
     def pytest_report_header(self) -> str:
@@ -44,7 +46,7 @@ class Results:
         if record is not None:
             # On its way from where the test ran; nobody else needs to see it.
             delattr(report, ATTRIBUTE)
-            recording, marker = unpack(record)
+            recording, marker = unpack(record) if isinstance(record, str) else record
             self._recordings[report.nodeid] = recording
             if report.nodeid in self._failed:
                 self._open_diagnosis().expect(self._failed[report.nodeid], report, recording, marker)
@@ -53,8 +55,17 @@ class Results:
         if self._diagnosis is None:
             from pytest_causechain.session import SessionDiagnosis
 
-            self._diagnosis = SessionDiagnosis(self._config, self._settings, self._workforce)
+            self._diagnosis = SessionDiagnosis(self._config, self._settings, self._nodes)
         return self._diagnosis
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodeready(self, node: Any) -> None:
+        self._nodes.append(node)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        if error and node in self._nodes:  # one that has ended as it should keeps its gateway
+            self._nodes.remove(node)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from pytest_causechain.model.codec import decode
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.termination import termination_interrupts
@@ -56,8 +55,9 @@ class Failure:
 class SessionDiagnosis:
     """Of those tests that fail and have started programs."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, workforce: Workforce) -> None:
-        self._config, self._settings, self._workforce = config, settings, workforce
+    def __init__(self, config: pytest.Config, settings: Settings, nodes: Sequence[Any]) -> None:
+        """`nodes` are the workers of pytest-xdist, if there are any."""
+        self._config, self._settings, self._workforce = config, settings, Workforce(settings, nodes)
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
         # In which tests of earlier sessions were run again.
@@ -72,22 +72,22 @@ class SessionDiagnosis:
         self._interrupted = threading.Event()
 
     def expect(
-        self, report: pytest.TestReport, last: pytest.TestReport, recording: dict[str, Any], marker: dict[str, Any]
+        self, report: pytest.TestReport, last: pytest.TestReport, recording: Recording, marker: dict[str, Any]
     ) -> None:
         """Called with the test's `last` report, before others see it."""
-        self._failures[report.nodeid] = Failure(report, decode(Recording, recording), marker)
+        self._failures[report.nodeid] = Failure(report, recording, marker)
         self.publisher.expect(last)
 
-    def diagnose_all(self, recordings: Mapping[str, dict[str, Any]]) -> None:
-        """`recordings` are those of all tests, encoded."""
+    def diagnose_all(self, recordings: Mapping[str, Recording]) -> None:
+        """`recordings` are those of all tests."""
         with termination_interrupts():
             self._diagnose_each(recordings)
 
-    def _diagnose_each(self, recordings: Mapping[str, dict[str, Any]]) -> None:
+    def _diagnose_each(self, recordings: Mapping[str, Recording]) -> None:
         """Whatever goes wrong here becomes a note: the session's own results must not suffer."""
         try:
             self.publisher.write_results()
-            self._recordings = {test: decode(Recording, plain) for test, plain in recordings.items()}
+            self._recordings = dict(recordings)
             native = [f for f in self._failures.values() if not skipped(f)]
             chosen = native[: self._settings.most_tests]
             self._recall_passing(chosen)
@@ -238,7 +238,7 @@ class SessionDiagnosis:
             runs = tuple(run for run in recording.runs if is_program(run, wanted))
             if recording.runs and not runs:
                 raise Refusal(f"{recording.test} does not start {wanted}: mend program= of its marker cause_chain.")
-            recording = replace(recording, runs=runs)
+            recording = recording._replace(runs=runs)
         run = guilty_run(recording) if len(recording.runs) < 2 else self._find_guilty(recording, replays)
         require_same_build(run.command.program)
         return recording, run

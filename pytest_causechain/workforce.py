@@ -7,11 +7,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from pytest_causechain.settings import Settings
 
@@ -27,21 +25,10 @@ TERMINATE_SECONDS = 2.0
 
 
 class Workforce:
-    """A plugin of its own: it notes the workers of pytest-xdist, whose gateways live on behind the last test."""
+    """`nodes` are the workers of pytest-xdist, whose gateways live on behind the last test."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        # WorkerController of pytest-xdist, which may not be there.
-        self._nodes: list[Any] = []
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodeready(self, node: Any) -> None:
-        self._nodes.append(node)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:
-        if error and node in self._nodes:  # one that has ended as it should keeps its gateway
-            self._nodes.remove(node)
+    def __init__(self, settings: Settings, nodes: Sequence[Any]) -> None:
+        self._settings, self._nodes = settings, nodes
 
     @contextlib.contextmanager
     def open_crew(self, check: Callable[[], None]) -> Iterator[Crew]:

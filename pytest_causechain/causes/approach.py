@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from pytest_causechain.model.command import Command
@@ -73,8 +73,8 @@ def approach(
 
     nearer: Nearer | None = None
     inputs = {file.path: file for file in (*failing.inputs, *passing.inputs)}
-    start = replace(
-        passing, program=failing.program, argv=(*failing.argv[:1], *passing.argv[1:]), inputs=tuple(inputs.values())
+    start = passing._replace(
+        program=failing.program, argv=(*failing.argv[:1], *passing.argv[1:]), inputs=tuple(inputs.values())
     )
     try:
         for level in range(len(LEVELS)):
@@ -148,8 +148,7 @@ class Mixture:
         directory = next((edit.passing[0] for edit in undone if edit.source == "directory"), None)
         arguments = self._undo("argument", self._arguments, undone)
         lines = self._undo("input", self._lines, undone)
-        return replace(
-            self._failing,
+        return self._failing._replace(
             argv=(*self._failing.argv[:1], *arguments),
             stdin="".join(lines).encode("latin-1"),
             environment=tuple(sorted(environment.items())),

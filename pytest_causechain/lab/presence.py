@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
@@ -38,7 +37,7 @@ class Presence:
                     f"{file.path} is not as {name} found it in its test: let each test have files of its own, in "
                     "tmp_path for instance."
                 )
-        return replace(command, inputs=changed)
+        return command._replace(inputs=changed)
 
     def _find(self, path: str) -> str:
         return path if self._stage is None else self._stage.find_original(path)

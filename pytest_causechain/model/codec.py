@@ -1,6 +1,7 @@
-"""Turns the model's dataclasses into plain JSON data and back.
+"""Turns the model's dataclasses and named tuples into plain JSON data and back.
 
-A trailing underscore of a field name (`from_`) is dropped in JSON; bytes travel as base64.
+Dataclasses become objects, in which a trailing underscore of a field name (`from_`) is dropped, named tuples lists;
+bytes travel as base64.
 """
 
 from __future__ import annotations
@@ -51,8 +52,7 @@ def _list_keys(cls: type) -> tuple[tuple[str, str], ...]:
 
 @functools.cache
 def _field_types(cls: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
-    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    return typing.get_type_hints(cls)
 
 
 def decode(kind: Any, data: Any) -> Any:
@@ -64,6 +64,11 @@ def decode(kind: Any, data: Any) -> Any:
         types_of = _field_types(kind)
         known = {name: data[name.rstrip("_")] for name in types_of if name.rstrip("_") in data}
         return kind(**{name: decode(types_of[name], item) for name, item in known.items()})
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        types_of = _field_types(kind)
+        if not isinstance(data, list) or len(data) > len(types_of):
+            raise TypeError(f"expected a list of at most {len(types_of)} items for {kind.__name__}")
+        return kind(*(decode(type_of, item) for type_of, item in zip(types_of.values(), data, strict=False)))
     if origin is tuple:
         arguments = typing.get_args(kind)
         if not isinstance(data, list):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from pytest_causechain.model.codec import write_json
+from pytest_causechain.model.codec import decode, write_json
 from pytest_causechain.model.command import Command
 
-# Of a test's last report, which carries the recording: as text, which reaches the controller from any worker.
+# Of a test's last report, which carries its recording and what its marker says.
 ATTRIBUTE = "cause_chain_record"
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One start of a program by a test; `returncode` is None where the test never asked for it.
 
     `fixture` names the fixture of a wider scope than the test in whose setup it was started. `ordinal` counts, from 0,
@@ -27,8 +25,7 @@ class Run:
     ordinal: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(NamedTuple):
     """The runs of one test in the order they were started.
 
     `refusals` holds one sentence for each start of something that cannot be diagnosed (a script, a program
@@ -42,11 +39,10 @@ class Recording:
 
 
 def pack(recording: Recording, marker: dict[str, Any]) -> str:
-    """For the way from where a test ran: as text, since others may write reports down."""
+    """For the way from another process: as text, which anything can carry."""
     return write_json([recording, marker])
 
 
-def unpack(record: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The recording still encoded: of most tests it is only kept."""
+def unpack(record: str) -> tuple[Recording, dict[str, Any]]:
     recording, marker = json.loads(record)
-    return recording, marker
+    return decode(Recording, recording), marker

@@ -105,10 +105,10 @@ def _rebuild(recording: Recording, run: Run) -> Recording:
     """As if it had run the program as it is now."""
     program = run.command.program
     runs = tuple(
-        replace(other, command=replace(other.command, program=program)) if _is_same_path(other, run) else other
+        other._replace(command=other.command._replace(program=program)) if _is_same_path(other, run) else other
         for other in recording.runs
     )
-    return replace(recording, runs=runs)
+    return recording._replace(runs=runs)
 
 
 def take_selected(select: Callable[..., object], candidates: list[Neighbour]) -> list[Neighbour]:

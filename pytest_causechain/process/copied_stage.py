@@ -6,7 +6,6 @@ import filecmp
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
@@ -67,7 +66,7 @@ class CopiedStage(Stage):
             for file in files:
                 if is_within(file.path, (self._areas[number],)):
                     path = os.path.join(copy, os.path.relpath(file.path, self._areas[number]))
-                    replace(file, path=path).restore()
+                    file._replace(path=path).restore()
 
     def find_original(self, path: str) -> str:
         return path

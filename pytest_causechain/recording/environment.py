@@ -23,10 +23,12 @@ def copy_environment(given: Mapping[Any, Any] | None) -> dict[str, str]:
     if given is not None:
         return {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}
     # Bytes: to have os.environ decode all of them at each start takes longer than all the rest of recording.
-    present = dict(getattr(os.environ, "_data", os.environ))
-    present.pop(_CURRENT_TEST, None)
+    present: Any = getattr(os.environ, "_data", None) or dict(os.environ)
+    if _CURRENT_TEST in present:
+        _inherited[0][_CURRENT_TEST] = present[_CURRENT_TEST]
     if present != _inherited[0]:
-        _inherited = present, copy_environment(present)
+        _inherited = dict(present), copy_environment(present)
+        _inherited[1].pop(os.fsdecode(_CURRENT_TEST), None)
     return _inherited[1]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -89,13 +88,13 @@ class Recorder:
         shared = [sighting for fixture in fixtures for sighting in self._shared.get(fixture, ())]
         runs: list[Run] = []
         refusals: dict[str, None] = {}
-        counts: Counter[str | None] = Counter()
+        counts: dict[str | None, int] = {}
         for _number, start, recognised, refusal, fixture, inputs in sorted([*shared, *self._sightings]):
             if recognised is None:
                 refusals[refusal] = None
                 continue
-            ordinal = counts[fixture]
-            counts[fixture] += 1
+            ordinal = counts.get(fixture, 0)
+            counts[fixture] = ordinal + 1
             if start.stdin is None:
                 refusals[_explain_unknown_stdin(recognised.program)] = None
             else:
@@ -134,7 +133,7 @@ def recognise_start(start: Start) -> Recognised:
         raise Refusal(f"{name} is started through {start.unsupported}: start it with subprocess.run instead.")
     for _ in range(MAX_WRAPPERS):
         # Somebody writes shells and debuggers, too: what can be diagnosed itself is not looked through.
-        problem = Refusal("the test starts an empty command: give the path of the program.")
+        problem = None
         if start.wanted and not start.shell:
             try:
                 program = identify_program(find_executable(start.wanted, start.cwd, start.environment))
@@ -145,17 +144,23 @@ def recognise_start(start: Start) -> Recognised:
 
         inner = unwrap(start)
         if inner is None:
-            raise problem
+            raise problem or Refusal("the test starts an empty command: give the path of the program.")
         start = inner
     raise Refusal(f"{start.wanted} is started through too many others: start the program itself from the test.")
 
 
 def _read_inputs(start: Start) -> tuple[InputFile, ...]:
     """Of all that its arguments may name."""
-    names = [word.rpartition("=")[2] for word in start.argv[1 : 1 + MOST_ARGUMENTS]]
-    # Every start passes through here: a Path takes longer than to look whether there is something.
-    paths = dict.fromkeys(name if name.startswith("/") else f"{start.cwd}/{name}" for name in names if name)
-    return tuple(file for file in map(read_input, paths) if file.digest != NO_FILE)
+    found: dict[str, InputFile] = {}
+    for word in start.argv[1 : 1 + MOST_ARGUMENTS]:
+        name = word.rpartition("=")[2]
+        # Every start passes through here: a Path takes longer than to look whether there is something.
+        path = name if name.startswith("/") else f"{start.cwd}/{name}"
+        if name and path not in found:
+            file = read_input(path)
+            if file.digest != NO_FILE:
+                found[path] = file
+    return tuple(found.values())
 
 
 def _explain_unknown_stdin(program: Program) -> str:

@@ -76,31 +76,40 @@ class Seam:
 
 _lock = threading.Lock()
 _installed: list[Seam] = []
-# Where a process keeps its Start and what is fed to it.
+# Where a process keeps its Start and what is fed to it. Never asked for by vars: from then on Python finds all
+# attributes of the process in a slower way.
 _ATTRIBUTE = "_causechain_start"
+_UNSEEN: tuple[None, None] = None, None
+_harmless = contextlib.suppress(Exception)
 
+_LIBRARIES = ("asyncio", "psutil")
 # After each of them more is known of a process.
 _ENDINGS = ("communicate", "wait", "poll")
 
+# Of the parameters of _execute_child, those that tell about a start.
+_TELLING = ("args", "executable", "shell", "cwd", "env", "p2cread", "p2cwrite")
+
 
 def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
-    names = tuple(inspect.signature(real).parameters)
+    names = tuple(inspect.signature(real).parameters)[1:]
+    places = tuple((name, names.index(name)) for name in _TELLING if name in names)
 
     @functools.wraps(real)
     def _execute_child(process: Popen[Any], *args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
         # One that is still covered by somebody's patch would show the same start again.
-        seams = () if _ATTRIBUTE in vars(process) else tuple(reversed(_installed))
+        seams = () if hasattr(process, _ATTRIBUTE) else tuple(reversed(_installed))
         stand_in: dict[str, Any] = {}
         try:
             library = _find_library() if seams else None
             if library == "asyncio":
                 _listen_to_loops()
-            call = dict(zip(names, (process, *args), strict=False)) | kwargs if seams else {}
-            observation = _show_start(process, call, seams) if seams else None
+            told = {name: args[at] if at < len(args) else kwargs[name] for name, at in places} if seams else {}
+            observation = _show_start(process, told, seams) if seams else None
             if observation is not None:
                 from pytest_causechain.recording.substitute import Descriptors, describe_stand_in, substitute_process
 
+                call = dict(zip(names, args, strict=False)) | kwargs
                 descriptors = Descriptors(*(call[name] for name in Descriptors._fields))
                 if library is None:
                     substitute_process(process, descriptors, observation)
@@ -111,7 +120,7 @@ def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
                 seam.error = seam.error or error
         try:
             if stand_in:
-                real(**(call | stand_in))
+                real(process, **(call | stand_in))
             else:
                 real(process, *args, **kwargs)
         finally:
@@ -122,24 +131,29 @@ def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
 
 
 def _replace_ending(real: Callable[..., Any]) -> Callable[..., Any]:
+    shows = real.__name__ == "communicate"
+
     @functools.wraps(real)
     def ending(process: Popen[Any], *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        start, _feed = getattr(process, _ATTRIBUTE, _UNSEEN)
+        if start is None or (start.is_known and not shows):
+            return real(process, *args, **kwargs)
         shown: Any = None
         try:
             shown = real(process, *args, **kwargs)
             return shown
         finally:
-            with contextlib.suppress(Exception):
-                complete_start(process, shown if real.__name__ == "communicate" else None)
+            with _harmless:
+                complete_start(process, shown if shows else None)
 
     return ending
 
 
-def _show_start(process: Popen[Any], call: dict[str, Any], seams: tuple[Seam, ...]) -> Observation | None:
+def _show_start(process: Popen[Any], told: dict[str, Any], seams: tuple[Seam, ...]) -> Observation | None:
     """What is to be shown in the program's place."""
-    start = describe_start(call)
-    feed = Feed(process) if call["p2cwrite"] != NOT_GIVEN else None
+    start = describe_start(told)
+    feed = Feed(process) if told["p2cwrite"] != NOT_GIVEN else None
     setattr(process, _ATTRIBUTE, (start, feed))
     for seam in seams:
         observation = _ask(seam, start)
@@ -155,11 +169,13 @@ def _show_detour(start: Start) -> None:
 
 def _find_library() -> str | None:
     """The library whose code called Popen, if it is one that goes on with the process id."""
+    if sys.modules.keys().isdisjoint(_LIBRARIES):
+        return None
     frame = sys._getframe()
     while frame.f_back is not None and (frame.f_globals is globals() or frame.f_code.co_name == "__init__"):
         frame = frame.f_back
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return package if package in ("asyncio", "psutil") else None
+    return package if package in _LIBRARIES else None
 
 
 def _ask(seam: Seam, start: Start) -> Observation | None:
@@ -172,7 +188,7 @@ def _ask(seam: Seam, start: Start) -> Observation | None:
 
 def complete_start(process: Popen[Any], shown: tuple[Any, Any] | None = None) -> None:
     """What is known now of how the process went; `shown` is what communicate returned."""
-    start, feed = vars(process).get(_ATTRIBUTE, (None, None))
+    start, feed = getattr(process, _ATTRIBUTE, _UNSEEN)
     if start is None:
         return
     if process.returncode is not None:
@@ -187,18 +203,18 @@ def _as_bytes(output: str | bytes | None) -> bytes | None:
     return output.encode(errors="surrogateescape") if isinstance(output, str) else output
 
 
-def describe_start(call: dict[str, Any]) -> Start:
-    """The Start for the arguments, by name, of a call of Popen._execute_child."""
-    given = call["args"]
+def describe_start(told: dict[str, Any]) -> Start:
+    """The Start for what a call of Popen._execute_child tells, by name."""
+    given = told["args"]
     argv = [given] if isinstance(given, (str, bytes, os.PathLike)) else given
     return Start(
-        argv=tuple(os.fsdecode(argument) for argument in argv),
-        executable=None if call["executable"] is None else os.fsdecode(call["executable"]),
-        shell=bool(call["shell"]),
+        argv=tuple([word if type(word) is str else os.fsdecode(word) for word in argv]),
+        executable=None if told["executable"] is None else os.fsdecode(told["executable"]),
+        shell=bool(told["shell"]),
         # Not resolved: the program may look at the name it was given.
-        cwd=join_path(os.getcwd(), os.fsdecode(call["cwd"] or "")),
-        environment=copy_environment(call["env"]),
-        stdin=read_given_stdin(call["p2cread"], call["p2cwrite"]),
+        cwd=join_path(os.getcwd(), os.fsdecode(told["cwd"])) if told["cwd"] else os.getcwd(),
+        environment=copy_environment(told["env"]),
+        stdin=read_given_stdin(told["p2cread"], told["p2cwrite"]),
     )
 
 

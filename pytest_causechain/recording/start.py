@@ -28,6 +28,11 @@ class Start:
     limit_status: int | None = None
 
     @property
+    def is_known(self) -> bool:
+        """Whether how it went cannot become known any better, but for what it printed."""
+        return self.returncode is not None and self.stdin is not None
+
+    @property
     def wanted(self) -> str:
         """What is to be executed; empty where that is not known."""
         return self.executable or (self.argv[0] if self.argv else "")

@@ -1,7 +1,7 @@
 """Keeps the recordings of passing tests between sessions, one file for each build of a program.
 
 A neighbour is run again before it is used, so what is kept is only a hint: whatever cannot be read or written
-is done without.
+is done without. Each recording is a line of its own: every session writes those of others again, few look into them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
 
-from pytest_causechain.model.codec import decode
+from pytest_causechain.model.codec import decode, write_json
 from pytest_causechain.model.files import write_whole
 from pytest_causechain.model.recording import Recording
 
-SCHEMA = "causechain-recordings/1"
+# The first line of a file.
+SCHEMA = "causechain-recordings/2"
 
 # Every rebuild makes a new file; a developer goes back to one of the last few builds, if at all.
 MAX_BUILDS = 20
@@ -25,8 +25,10 @@ MAX_BUILDS = 20
 # Ranking looks at all of them; beyond this a suite has a near neighbour anyway.
 MAX_TESTS_PER_BUILD = 1000
 
-# Of all tests of a build together: reading it again must not be felt.
-MAX_STDIN_BYTES_PER_BUILD = 16 * 1024 * 1024
+# Of all tests of a build together, most of it standard input: reading it again must not be felt.
+MAX_BYTES_PER_BUILD = 24 * 1024 * 1024
+
+_DECODER = json.JSONDecoder()
 
 
 class RecordingStore:
@@ -36,12 +38,12 @@ class RecordingStore:
         self._directory = directory
 
     def load(self, build_id: str) -> list[Recording]:
-        """The passing tests that ran this build, latest first; empty when nothing readable is there."""
-        try:
-            recordings = [decode(Recording, plain) for plain in self._read(build_id)]
-            return [recording for recording in recordings if recording.outcome == "passed"]
-        except (ValueError, TypeError, LookupError, RecursionError):
-            return []
+        """The passing tests that ran this build, latest first; what cannot be read is left out."""
+        found = []
+        for line in self._read(build_id).values():
+            with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
+                found.append(decode(Recording, json.loads(line)))
+        return [recording for recording in found if recording.outcome == "passed"]
 
     def recall(self, paths: Collection[str]) -> list[Recording]:
         """The passing tests that ran a program at one of these paths, whatever its build was; latest first."""
@@ -52,47 +54,45 @@ class RecordingStore:
                     known.setdefault(recording.test, recording)
         return list(known.values())
 
-    def save(self, recordings: Iterable[dict[str, Any]]) -> None:
-        """Merges in what a session recorded, encoded: all that is known of a test is replaced by its latest run.
+    def save(self, recordings: Iterable[Recording]) -> None:
+        """Merges in what a session recorded: all that is known of a test is replaced by its latest run.
 
         A test that failed, or ran another build, is forgotten for the builds this session ran.
         """
-        latest = {recording["test"]: recording for recording in recordings if recording["outcome"] != "skipped"}
-        for build_id in dict.fromkeys(build for recording in latest.values() for build in _builds(recording)):
-            passing = [
-                _without_inputs(recording)
-                for recording in latest.values()
-                if recording["outcome"] == "passed" and build_id in _builds(recording)
-            ]
-            # As they are: every session pays for this, few look into them.
-            passing += [plain for plain in self._read(build_id) if plain["test"] not in latest]
+        latest = {recording.test: recording for recording in recordings if recording.outcome != "skipped"}
+        by_build: dict[str, dict[str, Recording]] = {}
+        for test, recording in latest.items():
+            for run in recording.runs:
+                by_build.setdefault(run.command.program.build_id, {})[test] = recording
+        for build_id, ran in by_build.items():
+            lines = [write_json(_without_inputs(known)) for known in ran.values() if known.outcome == "passed"]
+            lines += [line for test, line in self._read(build_id).items() if test not in latest]
             with contextlib.suppress(OSError):
-                self._write(build_id, _limit(passing))
+                self._write(build_id, _limit(lines))
         with contextlib.suppress(OSError):
             self._prune()
 
-    def _read(self, build_id: str) -> list[dict[str, Any]]:
-        """The recordings as they were written."""
+    def _read(self, build_id: str) -> dict[str, str]:
+        """The recordings by test, as they were written."""
         try:
-            data = json.loads(self._path(build_id).read_bytes())
-            known = data["recordings"] if data["schema"] == SCHEMA else []
-            return [plain for plain in known if isinstance(plain["test"], str)]
-        except (OSError, ValueError, TypeError, LookupError, RecursionError):
-            return []
+            schema, *lines = self._path(build_id).read_text("ascii").splitlines()
+            # A recording begins with its test.
+            return {_DECODER.raw_decode(line, 1)[0]: line for line in lines} if schema == SCHEMA else {}
+        except (OSError, ValueError, TypeError, RecursionError):
+            return {}
 
     def _path(self, build_id: str) -> Path:
         # A build id is hexadecimal; --build-id=0x... may make it too long for a file name.
         name = build_id if len(build_id) <= 64 else hashlib.sha256(build_id.encode()).hexdigest()
         return self._directory / f"{name}.json"
 
-    def _write(self, build_id: str, recordings: list[dict[str, Any]]) -> None:
+    def _write(self, build_id: str, lines: list[str]) -> None:
         path = self._path(build_id)
-        if not recordings:
+        if not lines:
             path.unlink(missing_ok=True)
             return
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data: dict[str, Any] = {"schema": SCHEMA, "recordings": recordings}
-        write_whole(path, json.dumps(data, separators=(",", ":")).encode("ascii"))
+        write_whole(path, "\n".join([SCHEMA, *lines]).encode("ascii"))
 
     def _list_files(self) -> list[tuple[int, Path]]:
         try:
@@ -105,32 +105,20 @@ class RecordingStore:
             path.unlink(missing_ok=True)
 
 
-def _without_inputs(recording: dict[str, Any]) -> dict[str, Any]:
+def _without_inputs(recording: Recording) -> Recording:
     """They are found anew when the test is run again."""
-    runs = [run | {"command": run["command"] | {"inputs": []}} for run in recording["runs"]]
-    return recording | {"runs": runs}
+    if not any(run.command.inputs for run in recording.runs):
+        return recording
+    runs = tuple(run._replace(command=run.command._replace(inputs=())) for run in recording.runs)
+    return recording._replace(runs=runs)
 
 
-def _builds(recording: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(run["command"]["program"]["build_id"] for run in recording["runs"]))
-
-
-def _limit(recordings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _limit(lines: list[str]) -> list[str]:
     """As many as may be kept, from the first on; one that does not fit gives way to later ones that do."""
-    kept: list[dict[str, Any]] = []
-    room = MAX_STDIN_BYTES_PER_BUILD
-    for recording in recordings:
-        size = _count_stdin_bytes(recording)
-        if size is not None and size <= room and len(kept) < MAX_TESTS_PER_BUILD:
-            kept.append(recording)
-            room -= size
+    kept: list[str] = []
+    room = MAX_BYTES_PER_BUILD
+    for line in lines:
+        if len(line) <= room and len(kept) < MAX_TESTS_PER_BUILD:
+            kept.append(line)
+            room -= len(line)
     return kept
-
-
-def _count_stdin_bytes(recording: dict[str, Any]) -> int | None:
-    """None of what is no recording."""
-    try:
-        inputs: list[str] = [run["command"]["stdin"] for run in recording["runs"]]
-        return sum(len(text) // 4 * 3 - text.count("=") for text in inputs)  # base64
-    except (TypeError, LookupError, AttributeError):
-        return None

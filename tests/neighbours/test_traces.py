@@ -95,7 +95,7 @@ def rank(failing: Command, *candidates: Neighbour) -> traces.Ranked:
 class TestRanking:
     def test_runs_that_are_alike_come_first(self, program):
         gone = candidate(program, "gone", "abc", "1")
-        gone = replace(gone, run=replace(gone.run, command=replace(gone.run.command, cwd="/nonexistent")))
+        gone = replace(gone, run=gone.run._replace(command=gone.run.command._replace(cwd="/nonexistent")))
         ranked = rank(
             command(program, "abcab", "wrong"),
             candidate(program, "far", "cc", "1"),
