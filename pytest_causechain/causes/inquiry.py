@@ -171,9 +171,7 @@ class Inquiry:
         outcomes = Outcomes[Configuration](lambda tried: [self._lead(comparable, c, later) for c in tried])
         if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.unwritten) is not Outcome.FAIL:
             return None
-        # Mostly the variables themselves, which had their values already.
-        staying = comparable.numbers(later[1].keys)
-        isolation = isolate(comparable.units, outcomes, staying or comparable.likely)
+        isolation = isolate(comparable.units, outcomes, comparable.likely)
         if comparable.outcomes(isolation.cause) is not Outcome.FAIL:
             return None
         return self._confirm(comparable, isolation, before)

@@ -19,7 +19,6 @@ from pytest_causechain.debugger.descriptions import DescriptionStore
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, parse_reply
 from pytest_causechain.lab.laboratory import RECORD, Trace
 from pytest_causechain.lab.weaknesses import is_optimised
-from pytest_causechain.model.codec import encode
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.load_map import LoadMap, Module
 from pytest_causechain.model.recording import Recording, Run
@@ -157,14 +156,14 @@ RECORDING = Recording(
 def test_stored_recordings(tmp_path, changes, is_cut):
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
     store = RecordingStore(tmp_path / "cache")
-    store.save([encode(RECORDING)])
+    store.save([RECORDING])
     for path in (tmp_path / "cache").rglob("*"):
         if path.is_file():
             content = damage(path.read_bytes(), changes)
             path.write_bytes(content[: len(content) // 2] if is_cut else content)
     for recording in store.load("abc"):
         assert isinstance(recording, Recording)
-    store.save([encode(RECORDING)])
+    store.save([RECORDING])
     assert [recording.test for recording in store.load("abc")][-1:] == [RECORDING.test]
 
 
