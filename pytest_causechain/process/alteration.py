@@ -10,6 +10,7 @@ from pytest_causechain.model.intervention import AHEAD, Anchor, Intervention, Pa
 from pytest_causechain.process.effects import NAMES, operand_address, other_way
 from pytest_causechain.process.linux import Registers
 from pytest_causechain.process.maps import heap_start, read_mappings, stack_start
+from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import Tracee
 
 LONGEST_INSTRUCTION = 15
@@ -26,7 +27,8 @@ def alter(process: Tracee, intervention: Intervention) -> None:
         process.jump(ways.get(intervention.data, instruction.near_branch_target))
     elif spot.kind == "value":
         address = step_store(process)
-        process.write(address, data_for(process, intervention, process.read(address, len(intervention.data))))
+        if address is not None:
+            process.write(address, data_for(process, intervention, process.read(address, len(intervention.data))))
     else:
         registers = process.registers()
         old = getattr(registers, spot.register).to_bytes(WORD_BYTES, "little")
@@ -78,18 +80,20 @@ def pass_by(process: Tracee, spot: Spot) -> None:
         step_store(process)
 
 
-def step_store(process: Tracee) -> int:
-    """Let the store happen; where it wrote to."""
+def step_store(process: Tracee) -> int | None:
+    """Let the store happen; where it wrote to. None where the run ends by it."""
     registers = process.registers()
     address = operand_address(decode(process, registers.rip), registers)
     process.step()
-    return address
+    return address if process.registers().rip != registers.rip else None
 
 
 def read_value(process: Tracee, spot: Spot) -> tuple[bytes, int]:
     """The value, and the address it was stored at: 0 for one in a register."""
     if spot.kind == "value":
         address = step_store(process)
+        if address is None:
+            raise ProcessGone(process.pid)
         return process.read(address, spot.size), address
     data = getattr(process.registers(), spot.register).to_bytes(WORD_BYTES, "little")
     size = spot.size or (WORD_BYTES if any(data[4:]) else 4)

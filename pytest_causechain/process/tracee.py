@@ -61,6 +61,7 @@ SCRATCH_DATA = SCRATCH + PAGE
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
 }  # fmt: skip
+FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 LIMITS = {signal.SIGXFSZ, signal.SIGXCPU}
 CHILD_EVENTS = {EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE}
 # An injected call that takes longer may need what another thread holds, such as a lock.
@@ -244,7 +245,8 @@ class Tracee:
             self.thread = before
 
     def step(self) -> None:
-        """One instruction. A signal that arrives meanwhile is kept, to be sent again later."""
+        """One instruction. A signal that arrives meanwhile is kept, to be sent again later. One that the instruction
+        itself brings about comes again and again: then the process stays where it stands."""
         kept: list[int] = []
         while True:
             status = self.threads.step(self.thread)
@@ -252,9 +254,13 @@ class Tracee:
                 if status >> 16 == EVENT_EXIT:
                     raise ProcessGone(self.pid)
                 continue
-            if os.WSTOPSIG(status) == signal.SIGTRAP:
+            sign = os.WSTOPSIG(status)
+            if sign == signal.SIGTRAP:
                 break
-            kept.append(os.WSTOPSIG(status))
+            if sign in FAULTS and sign in kept:
+                kept.remove(sign)  # it will come by itself
+                break
+            kept.append(sign)
         if self.thread == self.pid:
             self.deferred += kept
         else:

@@ -85,6 +85,10 @@ def find_spot(lab, kind: str, text: str, visit: int = 1, register: str = "") -> 
     return Spot(kind, (Stop(effect.address, visit),), effect.register, effect.size)
 
 
+def find_last(stores) -> Spot:
+    return Spot("value", (Stop(stores[-1].address, 1),), "", stores[-1].size)
+
+
 def run(lab, *interventions):
     observed = lab.interventions("failing", interventions, LIMITS)
     assert all(o.ending == "exit" for o in observed)
@@ -176,6 +180,33 @@ class TestSight:
 
     def test_what_is_not_reached(self, lab):
         assert lab.sights("failing", [find_spot(lab, "value", "limit = sum", visit=2)]) == [None]
+
+
+class TestLastInstruction:
+    """The one by which the failing run ends."""
+
+    SOURCE = r"""
+int main(int argc, char **argv)
+{
+    int *place = argc > 9 ? &argc : (int *)argv[argc];
+    WHAT
+    return 0;
+}
+"""
+
+    @pytest.mark.parametrize(
+        "what", ["*place = 7;", '__asm__ volatile("cmpl $7, (%0)" : : "r"(place) : "cc");'], ids=["store", "compare"]
+    )
+    def test_all_before_it_is_seen(self, build, what):
+        with open_remote_lab("fork", build(self.SOURCE.replace("WHAT", what))) as lab:
+            effects, _, compared = lab.effects([f.address for f in lab.program.functions])
+            stores = [e for e in effects if e.kind == "value"]
+            seen = lab.sights("failing", [Spot("value", (Stop(e.address, 1),), "", e.size) for e in stores])
+            assert compared[1] == (9,)
+            assert "place" in [one.variable for one in seen if one is not None]
+            assert (seen[-1] is None) == (what == "*place = 7;")
+            (observed,) = lab.interventions("failing", [Intervention(find_last(stores), b"\1\0\0\0")], LIMITS)
+            assert observed.ending == "signal"
 
 
 class TestFollowing:
