@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pytest_causechain import diagnosis
 from pytest_causechain.diagnosis import Interrupted, Pair
@@ -44,6 +46,7 @@ REPAIRS_TOLD = 50
 
 OpenReplay = Callable[[Sequence[str]], Witness]
 Progress = Callable[[str], None]
+H = TypeVar("H")
 
 
 @dataclass(slots=True)
@@ -73,8 +76,9 @@ class Case(Closing):
     _refused: dict[str, Rival] = field(default_factory=dict)
     _traced: int = 0
     _is_ranked: bool = False
-    # Where the tests are asked.
+    # Where the tests are asked, one question at a time.
     _witness: Witness | None = None
+    _asking: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def test(self) -> str:
@@ -88,42 +92,61 @@ class Case(Closing):
         """Never without what is known when the time is over; that, too, when the user interrupts."""
         deadline = time.monotonic() + self.settings.timeout_seconds - self.seconds
         begin = time.monotonic()
-        chains: list[Chain] = []
+        twins: list[Chain] = []
+        nears: list[Chain] = []
         try:
             with self:
-                self._collect(chains, deadline)
-        except KeyboardInterrupt as interrupt:
-            chains += [interrupt.chain] if isinstance(interrupt, Interrupted) else []
-            raise Interrupted(self._join(chains, time.monotonic() - begin, "interrupted.")) from None
-        return self._join(chains, time.monotonic() - begin)
+                self._collect(twins, nears, deadline)
+        except KeyboardInterrupt:
+            raise Interrupted(self._join([*twins, *nears], time.monotonic() - begin, "interrupted.")) from None
+        return self._join([*twins, *nears], time.monotonic() - begin)
 
     def close(self) -> None:
         if self._witness is not None:
             self._witness.close()
             self._witness = None
 
-    def _replay(self) -> Witness:
+    def _hear(self, make: Callable[..., H], deadline: float, *more: Any) -> H:
         """How long it may take to answer, each question says."""
-        if self._witness is None:
-            self._witness = self.open_replay([self.test, *(near.recording.test for near in self._peers)])
-        return self._witness
+        with self._asking:
+            if self._witness is None:
+                self._witness = self.open_replay([self.test, *(near.recording.test for near in self._peers)])
+            return make(self._witness, self._asking, deadline, self.test, self.run, self.crash, *more)
 
-    def _collect(self, chains: list[Chain], deadline: float) -> None:
-        with self._lock:
-            self._rank_neighbours(deadline)
-        self.find_repairs(deadline)
-        now = time.monotonic()
-        for other in self.also_failing[:VOTERS]:
-            other.vote()
-        # The others have time of their own.
-        deadline += time.monotonic() - now
-        now = time.monotonic()
-        end = now + (TWIN_SHARE if self._peers else 1.0) * (deadline - now)
-        twins = (partial(self._diagnose_twin, found.attempt, end) for found in self._rank().twins()[:TWINS_TRIED])
-        chains += keep_best(twins, end, lambda chain: chain.status != "none")[:1]
-        peers = (partial(self._diagnose_neighbour, near, deadline) for near in self._peers)
-        tried = keep_best(peers, deadline, lambda chain: bool(chain.transitions))
-        chains += [self._name_rivals(best, tried) for best in tried[:1]]
+    def _collect(self, twins: list[Chain], nears: list[Chain], deadline: float) -> None:
+        """The neighbour's chain needs no repairs: where a worker is free for it, both are looked for at a time."""
+        share = self.settings.share
+        with ThreadPoolExecutor(1, "causechain-neighbour") as pool:
+            # Another failing test that asks for our repairs meanwhile waits for them.
+            with self._lock:
+                self._rank_neighbours(deadline)
+                is_free = share is not None and share.has_room
+                beside = pool.submit(self._compare_neighbours, nears, deadline) if is_free and self._peers else None
+                self.find_repairs(deadline)
+            now = time.monotonic()
+            for other in self.also_failing[:VOTERS]:
+                other.vote()
+            # The others have time of their own.
+            deadline += time.monotonic() - now
+            now = time.monotonic()
+            is_last = beside is not None or not self._peers
+            self._compare_twins(twins, now + (1.0 if is_last else TWIN_SHARE) * (deadline - now))
+            if beside is None:
+                self._compare_neighbours(nears, deadline)
+            else:
+                beside.result()
+
+    def _compare_twins(self, chains: list[Chain], deadline: float) -> None:
+        twins = self._rank().twins()[:TWINS_TRIED]
+        diagnoses = (partial(self._diagnose_twin, found.attempt, deadline) for found in twins)
+        with keeping(chains):
+            chains += keep_best(diagnoses, deadline, lambda chain: chain.status != "none")[:1]
+
+    def _compare_neighbours(self, chains: list[Chain], deadline: float) -> None:
+        diagnoses = (partial(self._diagnose_neighbour, near, deadline) for near in self._peers)
+        with keeping(chains):
+            tried = keep_best(diagnoses, deadline, lambda chain: bool(chain.transitions))
+            chains += [self._name_rivals(best, tried) for best in tried[:1]]
 
     # Neighbours
 
@@ -188,7 +211,7 @@ class Case(Closing):
             passing = [command for command in commands if Path(command.cwd).is_dir()]
             failing = [other.command for other in self.also_failing]
             try:
-                hearing = Hearing(self._replay(), end, self.test, self.run, self.crash)
+                hearing = self._hear(Hearing, end)
                 hearing.check_failure()
                 settings = self.settings
                 known = (self._findings, settings.libraries, settings.cache, settings.precautions, settings.share)
@@ -215,7 +238,7 @@ class Case(Closing):
         left = deadline - time.monotonic()
         why = f"the same run {describe_repair(attempt.repair)}"
         pair = Pair(self.command, self.command, self.test, self.test, 0.0, why, attempt.alteration, attempt.repair)
-        hearing = Hearing(self._replay(), deadline, self.test, self.run, self.crash)
+        hearing = self._hear(Hearing, deadline)
         settings = replace(self.settings, timeout_seconds=left)
         learn = partial(learn_exact, hearing.ask)
         return diagnosis.diagnose_pair(pair, learn, settings, self.progress)
@@ -224,7 +247,7 @@ class Case(Closing):
         left = deadline - time.monotonic()
         test = neighbour.recording.test
         pair = Pair(neighbour.run.command, self.command, test, self.test, neighbour.distance, neighbour.why)
-        hearing = NeighbourHearing(self._replay(), deadline, self.test, self.run, self.crash, test, neighbour.run)
+        hearing = self._hear(NeighbourHearing, deadline, test, neighbour.run)
         settings = replace(self.settings, timeout_seconds=left)
         return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress)
 
@@ -264,6 +287,16 @@ def keep_best(
     return sorted(chains, key=lambda chain: (is_enough(chain), chain.status != "none"), reverse=True)
 
 
+@contextlib.contextmanager
+def keeping(chains: list[Chain]) -> Iterator[None]:
+    """What was known when the user interrupted, too."""
+    try:
+        yield
+    except Interrupted as interrupt:
+        chains.append(interrupt.chain)
+        raise KeyboardInterrupt from None
+
+
 def is_neighbours(chain: Chain) -> bool:
     return chain.peer is not None and chain.peer.kind == "neighbour"
 
@@ -295,9 +328,11 @@ def learn_exact(ask: Callable[[Observation], Verdict], twin: Observation, failin
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """Asks the failing test about its run, within the budget. `crash` is where it failed in the user's session."""
+    """Asks the failing test about its run, within the budget; `asking` is held meanwhile. `crash` is where it failed in
+    the user's session."""
 
     replay: Witness
+    asking: threading.RLock
     deadline: float
     test: str
     run: Run
@@ -331,9 +366,10 @@ class Hearing:
             )
 
     def _in_time(self, answer: Callable[[], Verdict]) -> Verdict:
-        self.replay.timeout_seconds = max(self.deadline - time.monotonic(), 0.0)
         try:
-            verdict = answer()
+            with self.asking:
+                self.replay.timeout_seconds = max(self.deadline - time.monotonic(), 0.0)
+                verdict = answer()
         except Unreplayable:
             self._check_budget()
             raise

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from pytest_causechain import case, diagnosis
 from pytest_causechain.case import TELLS_LITTLE, Case
+from pytest_causechain.diagnosis import Interrupted
 from pytest_causechain.model.chain import Chain, Link, Party, Peer, Place, Tally, Transition, When
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
@@ -38,7 +41,7 @@ class Stage:
         patch.setattr(diagnosis, "diagnose_pair", self.diagnose)
         patch.setattr(case, "rank_by_traces", self.rank)
         patch.setattr(Case, "find_repairs", lambda self, deadline: None)
-        patch.setattr(Case, "_replay", lambda self: None)
+        patch.setattr(Case, "_hear", lambda self, make, deadline, *more: make(*[None] * 6, *more))
 
     def diagnose(self, pair: diagnosis.Pair, *_: object) -> Chain:
         self.tried.append(pair.passing_test)
@@ -55,11 +58,12 @@ class Stage:
     def is_refused(self, near: Neighbour) -> bool:
         return near.recording.test in self.refused
 
-    def find_chain(self) -> Chain:
+    def find_chain(self, share: object = None) -> Chain:
         run = neighbour("fails").run
         neighbours = [neighbour(name) for name in self.results]
         recording = Recording("fails", "failed", (run,))
-        opened = Case(recording, run, neighbours, None, Settings(), None, lambda text: None)  # type: ignore[arg-type]
+        settings = Settings(share=share)  # type: ignore[arg-type]
+        opened = Case(recording, run, neighbours, None, settings, None, lambda text: None)  # type: ignore[arg-type]
         return opened.find_chain()
 
 
@@ -114,3 +118,45 @@ def test_what_it_took_is_told_without_a_chain_too():
     chain = case.add_effort(Chain("fails", "none", "no moment fits."), Findings(experiments=7, seconds=1.5), 2.25)
     known = chain.statistics
     assert (known.interventions, known.seconds.repairs, known.seconds.total) == (7, 1.5, 2.25)
+
+
+class Room:
+    """A share of workers that has one left, or none."""
+
+    def __init__(self, has_room: bool) -> None:
+        self.has_room = has_room
+
+
+class TestSideBySide:
+    @pytest.mark.parametrize("has_room", [True, False])
+    def test_neighbour_is_compared_while_repairs_are_looked_for(self, monkeypatch, has_room):
+        stage, begun = Stage(monkeypatch, {"a": WHOLE}), threading.Event()
+        seen = []
+
+        def diagnose(*arguments: object) -> Chain:
+            begun.set()
+            return stage.diagnose(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(diagnosis, "diagnose_pair", diagnose)
+        monkeypatch.setattr(Case, "find_repairs", lambda self, deadline: seen.append(begun.wait(10 * has_room)))
+        chain = stage.find_chain(Room(has_room))
+        assert seen == [has_room]
+        assert (chain.status, stage.tried) == ("complete", ["a"])
+
+    def test_what_both_know_is_kept_when_the_user_interrupts(self, monkeypatch):
+        stage, begun = Stage(monkeypatch, {"a": WHOLE}), threading.Event()
+
+        def diagnose(*arguments: object) -> Chain:
+            begun.set()
+            raise Interrupted(stage.diagnose(*arguments))  # type: ignore[arg-type]
+
+        def find_repairs(_case: Case, _deadline: float) -> None:
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(diagnosis, "diagnose_pair", diagnose)
+        monkeypatch.setattr(Case, "find_repairs", find_repairs)
+        with pytest.raises(Interrupted) as interrupted:
+            stage.find_chain(Room(True))
+        chain = interrupted.value.chain
+        assert (chain.status, chain.reason, chain.chain) == ("partial", "interrupted.", WHOLE["chain"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +81,8 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     suites = options.suites or options.output / "suites"
     covered = max(options.covered, options.failing)  # what is diagnosed must be known, too
-    plan = Plan(options.output, suites, options.failing, covered, options.timeout, options.seed)
+    workers = max(1, len(os.sched_getaffinity(0)) // options.jobs)
+    plan = Plan(options.output, suites, options.failing, covered, options.timeout, options.seed, workers)
     try:
         every = [Task(*pair, plan) for pair in shuffle_versions(read_manifest(options.manifest), plan.seed)]
     except ManifestError as error:

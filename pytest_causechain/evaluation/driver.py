@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from pytest_causechain.evaluation.manifest import Manifest, Subject, Version
 from pytest_causechain.evaluation.reading import Example
 from pytest_causechain.evaluation.records import Record, append_record, read_records, write_whole
 from pytest_causechain.evaluation.suite import Suite, make_command, measure_suite, show_all
+from pytest_causechain.lab.crew import Share
 from pytest_causechain.model.chain import Alternative, Chain
 from pytest_causechain.model.codec import decode
 from pytest_causechain.model.command import Program
@@ -25,6 +27,7 @@ from pytest_causechain.neighbours.ranking import explain_absence, rank_neighbour
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.settings import Settings
+from pytest_causechain.workforce import Workforce
 
 Progress = Callable[[str], None]
 
@@ -32,7 +35,8 @@ Progress = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`directory` gets all results, `suites` what the tests do, which stays true when the diagnosis changes. `failing`
-    tests of each version are diagnosed, `covered` failing and passing ones have their lines recorded."""
+    tests of each version are diagnosed, `covered` failing and passing ones have their lines recorded. Each version has
+    `workers` for itself, as a session of pytest has."""
 
     directory: Path
     suites: Path
@@ -40,6 +44,7 @@ class Plan:
     covered: int = 200
     timeout_seconds: float = 60.0
     seed: int = 1
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +102,26 @@ def evaluate_version(task: Task) -> Record:
         suite = know_suite(task)
         if not suite.failing:
             return replace(record, reason="no test fails.")
-        cases = open_cases(task, suite, suite.failing[: plan.failing])
-        record = replace(record, tests=tuple(case.test for case in cases))
-        first, *others = cases
-        first.also_failing += others
-        chain = first.find_chain()
+        with open_share(plan.workers) as share:
+            cases = open_cases(task, suite, suite.failing[: plan.failing], share)
+            record = replace(record, tests=tuple(case.test for case in cases))
+            first, *others = cases
+            first.also_failing += others
+            chain = first.find_chain()
     except Refusal as refusal:
         return replace(record, reason=str(refusal))
     except Exception as error:  # of one version; the others are worth their results
         return replace(record, reason=f"an internal error came up ({error!r}): please report it.")
     write_whole(plan.directory / "chains" / f"{subject.name}-{version.name}.json", chain)
     return conclude(record, chain, first)
+
+
+@contextlib.contextmanager
+def open_share(workers: int) -> Iterator[Share]:
+    """For one diagnosis, of workers that it has for itself."""
+    workforce = Workforce(Settings(jobs=workers), ())
+    with workforce.open_crew(lambda: None) as crew, crew.diagnosing():
+        yield Share(crew)
 
 
 def know_suite(task: Task) -> Suite:
@@ -120,13 +134,14 @@ def know_suite(task: Task) -> Suite:
     return suite
 
 
-def open_cases(task: Task, suite: Suite, names: Sequence[str]) -> list[Case]:
+def open_cases(task: Task, suite: Suite, names: Sequence[str], share: Share) -> list[Case]:
     """As a session does, whose other tests all pass."""
     program = identify_program(str(task.version.program))
     tests = {test.name: test for test in task.subject.tests}
     passing = [record_test(program, tests[name], "passed") for name in suite.passing]
     expected = show_all(task.subject.correct, task.subject.tests)
-    settings = Settings(timeout_seconds=task.plan.timeout_seconds, cache=task.plan.directory / "cache")
+    cache = task.plan.directory / "cache"
+    settings = Settings(timeout_seconds=task.plan.timeout_seconds, cache=cache, share=share)
     return [open_case(program, tests[name], passing, expected, settings) for name in names]
 
 

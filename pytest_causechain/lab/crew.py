@@ -272,6 +272,11 @@ class Crew(Closing):
                 self._diagnoses -= 1
 
     @property
+    def has_room(self) -> bool:
+        """Whether each diagnosis that is under way can have two workers."""
+        return 2 * self._diagnoses <= sum(not worker.is_lost for worker in self.workers)
+
+    @property
     def busy(self) -> int:
         return sum(worker.leases > 0 for worker in self.workers)
 
@@ -344,6 +349,10 @@ class Share:
     @property
     def size(self) -> int:
         return len(self._crew.workers) if self._is_parallel else 1
+
+    @property
+    def has_room(self) -> bool:
+        return self._is_parallel and self._crew.has_room
 
     def borrow(self) -> list[Engine]:
         return self._crew.borrow() if self._is_parallel else []

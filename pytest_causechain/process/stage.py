@@ -185,6 +185,8 @@ class Stage:
 
     def collect(self, command: Command, view: View) -> tuple[tuple[str, bytes | None], ...]:
         """What a run has written, as far as it is the test's concern."""
+        if not view.upper:
+            return ()
         wanted = [os.path.join(os.path.realpath(directory), "") for directory in named_directories(command)]
         told: dict[str, bytes | None] = {}
         for number in view.upper:
