@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_causechain.debugger.descriptions import DescriptionStore
-from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost, locate_gdb
+from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost, find_gdb
 from pytest_causechain.debugger.layouts import FrameLayouts
 from pytest_causechain.debugger.program import (
     ProgramMap,
@@ -30,7 +30,7 @@ class Debugger(Closing):
 
     def __init__(self, path: str, libraries: Sequence[str] = (), cache: Path | None = None) -> None:
         is_relocated(path)  # before gdb meets a program that it cannot read
-        gdb = locate_gdb()
+        gdb = find_gdb()
         self._path = path
         self._gdb: Gdb | None = None
         self._store = DescriptionStore(cache, (path, *libraries), gdb) if cache is not None else None

@@ -78,28 +78,31 @@ def addresses_vary(program: str) -> Refusal:
     )
 
 
-def locate_gdb() -> str:
+def find_gdb() -> str:
+    """The gdb to use; a Refusal names what to install."""
     path = shutil.which("gdb")
     if path is None:
         raise Hopeless(f"gdb was not found: {INSTALL}.")
     return path
 
 
-def find_gdb() -> str:
-    """The gdb to use; a Refusal names what to install."""
-    path = locate_gdb()
+def require_version(path: str) -> None:
+    """A Refusal when this gdb is too old. It takes as long as many experiments: to be asked of one that fails."""
     try:
         ask = [path, "-nx", "--version"]
-        answer = subprocess.run(ask, capture_output=True, text=True, timeout=20, env=gdb_environment())
+        answer = subprocess.run(ask, capture_output=True, text=True, timeout=START_SECONDS, env=gdb_environment())
     except (OSError, subprocess.SubprocessError) as error:
-        raise Hopeless(f"gdb does not start ({error}): {INSTALL}.") from None
+        raise does_not_start(error) from None
     name = answer.stdout.partition("\n")[0]
     version = re.search(r"(\d+)\.\d+\S*\s*$", name)
     if version is None:
         raise Hopeless(f"{path} does not tell its version: {INSTALL}.")
     if int(version[1]) < OLDEST:
         raise Hopeless(f"{name} is too old: {INSTALL}.")
-    return path
+
+
+def does_not_start(error: Exception) -> Refusal:
+    return Hopeless(f"gdb does not start ({error}): {INSTALL}.")
 
 
 def gdb_environment() -> dict[str, str]:
@@ -135,13 +138,14 @@ class Gdb(Closing):
             )
         except OSError as error:
             shutil.rmtree(self.directory, ignore_errors=True)
-            raise Hopeless(f"gdb does not start ({error}): {INSTALL}.") from None
+            raise does_not_start(error) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
             self.command("-causechain-sync", START_SECONDS)
         except GdbFailure as failure:
             self.close()
+            require_version(gdb)
             if isinstance(failure, GdbLost):
                 raise
             raise unusable(str(failure)) from None

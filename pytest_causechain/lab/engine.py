@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, locate_gdb
+from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, find_gdb
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
@@ -243,7 +243,7 @@ def hold(directory: Path) -> Path:
 def check(message: Check) -> Fitness:
     program = message.command.program
     try:
-        locate_gdb()
+        find_gdb()
         found = identify_program(program.path)
         message.command.require_directory()
     except Refusal as refusal:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost, find_gdb
+from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost
 from pytest_causechain.debugger.launch import write_launch
 from pytest_causechain.debugger.program import ask_description
 from pytest_causechain.model.command import Command, Program
@@ -138,20 +138,22 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "version", ["GNU gdb (GDB) 12.1", "GNU gdb (Debian 13.1-3) 13.1", "GNU gdb (GDB) Fedora Linux 15.2-3.fc41"]
     )
-    def test_new_enough(self, only_path, version):
-        write_gdb(only_path, f"echo '{version}'")
-        assert find_gdb() == str(only_path / "gdb")
+    def test_new_enough(self, program, only_path, version):
+        """Something else is wrong with it."""
+        write_gdb(only_path, f"[ $2 = --version ] && echo '{version}'")
+        with pytest.raises(GdbLost, match="gdb has ended"):
+            Gdb(program)
 
-    def test_no_version(self, only_path):
+    def test_no_version(self, program, only_path):
         write_gdb(only_path, "exit 1")
         with pytest.raises(Refusal, match="bin/gdb does not tell its version: install gdb 12"):
-            find_gdb()
+            Gdb(program)
 
-    def test_not_executable_here(self, only_path):
+    def test_not_executable_here(self, program, only_path):
         (only_path / "gdb").write_bytes(b"\x7fELF but not really")
         (only_path / "gdb").chmod(0o755)
         with pytest.raises(Refusal, match=r"gdb does not start .*: install gdb 12"):
-            find_gdb()
+            Gdb(program)
 
     def test_it_dies_at_the_start(self, program, only_path, side_files):
         write_gdb(only_path, "[ $2 = --version ] && echo 'GNU gdb (GDB) 13.1' || exit 3")
