@@ -117,8 +117,8 @@ def evaluate_version(task: Task) -> Record:
 
 
 @contextlib.contextmanager
-def open_share(workers: int) -> Iterator[Share]:
-    """For one diagnosis, of workers that it has for itself."""
+def open_share(workers: int | None = None) -> Iterator[Share]:
+    """For one diagnosis, of workers that it has for itself; None: as many as processors."""
     workforce = Workforce(Settings(jobs=workers), ())
     with workforce.open_crew(lambda: None) as crew, crew.diagnosing():
         yield Share(crew)

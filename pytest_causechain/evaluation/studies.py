@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_causechain.diagnosis import Pair, diagnose_pair
+from pytest_causechain.evaluation.driver import open_share
 from pytest_causechain.evaluation.reading import Example, ManifestError, Reader, read_json
 from pytest_causechain.evaluation.suite import make_command
 from pytest_causechain.evaluation.tables import make_table
@@ -174,10 +175,10 @@ def main(arguments: list[str]) -> int:
         return 2
     output: Path = options.output
     output.mkdir(parents=True, exist_ok=True)
-    settings = Settings(timeout_seconds=options.timeout, cache=output / "cache")
     chains, texts = [], []
     for study in studies:
-        chain = make_study(study, settings)
+        with open_share() as share:
+            chain = make_study(study, Settings(timeout_seconds=options.timeout, cache=output / "cache", share=share))
         chains.append(chain)
         texts.append(tell_study(chain, write_artefacts(chain, output)))
         print(texts[-1], flush=True)
