@@ -116,7 +116,10 @@ def undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted
         return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Not ignored, as the programs in experiments would inherit that; unless they do anyhow.
+    handler = signal.getsignal(signal.SIGINT)
+    if handler != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda sign, frame: None)
     try:
         yield
     finally:

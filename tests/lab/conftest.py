@@ -10,8 +10,12 @@ from functools import partial
 import pytest
 from places import open_remote_lab
 
+from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Program
+from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.settings import Settings
+from pytest_causechain.workforce import Workforce
 
 Build = Callable[..., Program]
 MakeLab = Callable[..., RemoteLab]
@@ -29,7 +33,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
             (directory / "program.c").write_text(source)
             command = ["cc", "-g", "-O0", "-o", "program", "program.c", *flags]
             subprocess.run(command, cwd=directory, check=True)
-            built[key] = Program(str(directory / "program"), f"build {len(built)}")
+            built[key] = identify_program(str(directory / "program"))
         return built[key]
 
     return compile_program
@@ -42,12 +46,18 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def make_lab(kind: str) -> MakeLab:
+def share() -> Iterator[Share]:
+    """A worker that keeps its engine: to start one would take most of the time of a test."""
+    with Workforce(Settings(jobs=1), ()).open_crew(lambda: None) as crew:
+        yield Share(crew)
+
+
+@pytest.fixture(scope="session")
+def make_lab(kind: str, share: Share, tmp_path_factory: pytest.TempPathFactory) -> MakeLab:
     """make_lab(program, *arguments, stdin=...) is a laboratory whose both runs are that one; to be closed.
 
     `failing` and `failing_stdin` make the failing run another one."""
-
-    return partial(open_remote_lab, kind)
+    return partial(open_remote_lab, kind, share=share, cache=tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

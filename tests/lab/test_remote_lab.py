@@ -307,13 +307,14 @@ def interrupt() -> None:
 
 
 def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_factory):
-    program = build("int main(void) { return 0; }", "-g0")
+    program = build("int main(void) { return 0; } /* stripped below */")
+    subprocess.run(["strip", "--strip-debug", program.path], check=True)
     one = Command(program, (program.path,), str(tmp_path_factory.mktemp("cwd")))
-    before = count_entries("/proc/self/fd")
+    before, children = count_entries("/proc/self/fd"), list_children(os.getpid())
     with pytest.raises(Refusal, match="debug information"):
         RemoteLab(one, one, time.monotonic() + PLENTY_SECONDS)
     assert count_entries("/proc/self/fd") == before
-    assert list_children(os.getpid()) == []
+    assert list_children(os.getpid()) == children
     assert list(temporary.iterdir()) == []
 
 
