@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +39,8 @@ NEIGHBOURS_TRIED, TWINS_TRIED = 3, 3
 # Of the time for a failing test: for comparing the passing runs with it; of what is left then, for the search for
 # repairs; and of the rest for the twin.
 TRACES_SHARE, REPAIRS_SHARE, TWIN_SHARE = 0.1, 0.4, 0.5
+# A second worker takes about as long to get ready.
+ALONE_SECONDS = 1.0
 TELLS_LITTLE = "the cause stays in the same variables from beginning to end"
 # Other failing tests of the program whose repairs are asked for.
 VOTERS = 2
@@ -114,15 +117,23 @@ class Case(Closing):
             return make(self._witness, self._asking, deadline, self.test, self.run, self.crash, *more)
 
     def _collect(self, twins: list[Chain], nears: list[Chain], deadline: float) -> None:
-        """The neighbour's chain needs no repairs: where a worker is free for it, both are looked for at a time."""
-        share = self.settings.share
+        """The neighbour's chain needs no repairs: where they take long and a worker is free, both are looked for at a
+        time."""
+        share, beside, begin = self.settings.share, None, math.inf
+
+        def look_up(text: str) -> None:
+            nonlocal beside, begin
+            self.progress(text)
+            begin = min(begin, time.monotonic())
+            is_long = time.monotonic() - begin >= ALONE_SECONDS
+            if is_long and beside is None and self._peers and share is not None and share.has_room:
+                beside = pool.submit(self._compare_neighbours, nears, deadline)
+
         with ThreadPoolExecutor(1, "causechain-neighbour") as pool:
             # Another failing test that asks for our repairs meanwhile waits for them.
             with self._lock:
                 self._rank_neighbours(deadline)
-                is_free = share is not None and share.has_room
-                beside = pool.submit(self._compare_neighbours, nears, deadline) if is_free and self._peers else None
-                self.find_repairs(deadline)
+                self.find_repairs(deadline, look_up)
             now = time.monotonic()
             for other in self.also_failing[:VOTERS]:
                 other.vote()
@@ -195,14 +206,14 @@ class Case(Closing):
                 deadline = time.monotonic() + self.settings.timeout_seconds
                 with self:
                     self._rank_neighbours(deadline)
-                    self.find_repairs(deadline)
+                    self.find_repairs(deadline, self.progress)
 
-    def find_repairs(self, deadline: float) -> Findings:
+    def find_repairs(self, deadline: float, progress: Progress) -> Findings:
         """Once; empty where none can be looked for."""
         with self._lock:
-            return self._find_repairs(deadline)
+            return self._find_repairs(deadline, progress)
 
-    def _find_repairs(self, deadline: float) -> Findings:
+    def _find_repairs(self, deadline: float, progress: Progress) -> Findings:
         if self._findings is None:
             self._findings = Findings()
             begin = time.monotonic()
@@ -215,7 +226,7 @@ class Case(Closing):
                 hearing.check_failure()
                 settings = self.settings
                 known = (self._findings, settings.libraries, settings.cache, settings.precautions, settings.share)
-                find_repairs(self.command, passing, failing, hearing.ask, end, self.progress, *known)
+                find_repairs(self.command, passing, failing, hearing.ask, end, progress, *known)
             except Hopeless:
                 raise
             except BudgetUsedUp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -40,7 +41,7 @@ class Stage:
         self.refused: dict[str, str] = {}
         patch.setattr(diagnosis, "diagnose_pair", self.diagnose)
         patch.setattr(case, "rank_by_traces", self.rank)
-        patch.setattr(Case, "find_repairs", lambda self, deadline: None)
+        patch.setattr(Case, "find_repairs", lambda self, deadline, progress: None)
         patch.setattr(Case, "_hear", lambda self, make, deadline, *more: make(*[None] * 6, *more))
 
     def diagnose(self, pair: diagnosis.Pair, *_: object) -> Chain:
@@ -137,8 +138,13 @@ class TestSideBySide:
             begun.set()
             return stage.diagnose(*arguments)  # type: ignore[arg-type]
 
+        def find_repairs(_case: Case, _deadline: float, progress: Callable[[str], None]) -> None:
+            progress("begun")
+            seen.append(begun.wait(10 * has_room))
+
         monkeypatch.setattr(diagnosis, "diagnose_pair", diagnose)
-        monkeypatch.setattr(Case, "find_repairs", lambda self, deadline: seen.append(begun.wait(10 * has_room)))
+        monkeypatch.setattr(case, "ALONE_SECONDS", 0.0)
+        monkeypatch.setattr(Case, "find_repairs", find_repairs)
         chain = stage.find_chain(Room(has_room))
         assert seen == [has_room]
         assert (chain.status, stage.tried) == ("complete", ["a"])
@@ -150,11 +156,13 @@ class TestSideBySide:
             begun.set()
             raise Interrupted(stage.diagnose(*arguments))  # type: ignore[arg-type]
 
-        def find_repairs(_case: Case, _deadline: float) -> None:
+        def find_repairs(_case: Case, _deadline: float, progress: Callable[[str], None]) -> None:
+            progress("begun")
             assert begun.wait(10)
             raise KeyboardInterrupt
 
         monkeypatch.setattr(diagnosis, "diagnose_pair", diagnose)
+        monkeypatch.setattr(case, "ALONE_SECONDS", 0.0)
         monkeypatch.setattr(Case, "find_repairs", find_repairs)
         with pytest.raises(Interrupted) as interrupted:
             stage.find_chain(Room(True))

@@ -175,7 +175,6 @@ class RepairSearch:
         self._tried = 0
 
     def run(self) -> None:
-        self._progress("looking at what the tests execute")
         self._cover_others()
         failing, *again = self._lab.experiments("failing", (), [NOTHING] * REPETITIONS)
         if failing.ending != "timeout" and any(run.shown != failing.shown for run in again):
@@ -209,6 +208,7 @@ class RepairSearch:
         for side in (*self._passing, *self._also_failing):
             if time.monotonic() >= end:
                 break
+            self._progress("looking at what the tests execute")
             self._cover(side)
             if side in self._passing[:REPETITIONS]:
                 begin = time.monotonic()
