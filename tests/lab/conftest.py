@@ -45,14 +45,14 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def share() -> Iterator[Share]:
     """A worker that keeps its engine: to start one would take most of the time of a test."""
     with Workforce(Settings(jobs=1), ()).open_crew(lambda: None) as crew:
         yield Share(crew)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def make_lab(kind: str, share: Share, tmp_path_factory: pytest.TempPathFactory) -> MakeLab:
     """make_lab(program, *arguments, stdin=...) is a laboratory whose both runs are that one; to be closed.
 
