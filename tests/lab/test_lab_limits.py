@@ -225,13 +225,6 @@ class TestBudget:
             with pytest.raises(BudgetUsedUp, match="--cause-chain-timeout"):
                 begin()
 
-    def test_a_run_cut_off_by_the_deadline_is_no_hanging_run(self, program, open_lab):
-        lab = open_lab(program, "loop", seconds=4.0)
-        lab.run_seconds = 60.0
-        with pytest.raises(BudgetUsedUp):
-            lab.experiment("passing")
-        assert find_processes(program) == []
-
 
 class TestRefusals:
     def test_addresses_that_change_from_run_to_run(self, program):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from places import find_processes
 
 from pytest_causechain.lab import starting_lab
 from pytest_causechain.lab.laboratory import Lab
@@ -268,10 +269,13 @@ def test_frames_with_an_array_of_computed_length(open_remote):
 
 class TestTime:
     @pytest.mark.parametrize("kind", ["fork", "rerun", "gdb"])
-    def test_is_over_amid_a_run(self, open_remote, kind):
+    def test_is_over_amid_a_run(self, open_remote, command, kind):
+        """Which may not be a hanging one, then."""
         lab = open_remote("endless", kind=kind, seconds=3.0)
+        lab.run_seconds = PLENTY_SECONDS
         with pytest.raises(BudgetUsedUp, match="--cause-chain-timeout"):
             lab.experiment("failing")
+        assert find_processes(command().program) == []
         with pytest.raises(BudgetUsedUp):
             lab.visit("failing", ())
         with pytest.raises(BudgetUsedUp):

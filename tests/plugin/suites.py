@@ -40,7 +40,12 @@ def test_count(number):
 UNUSED_PLUGINS = ("hypothesispytest", "html", "metadata", "allure_pytest", "reportlog")
 # For the tests of how we get on with them.
 OTHER_PLUGINS = ("pytest_cov", "rerunfailures", "timeout", "randomly")
-SUITE_INI = f"[pytest]\naddopts = {' '.join(f'-p no:{name}' for name in (*UNUSED_PLUGINS, *OTHER_PLUGINS))}\n"
+# One worker each: the processors have other tests to run.
+SUITE_INI = f"""\
+[pytest]
+addopts = {" ".join(f"-p no:{name}" for name in (*UNUSED_PLUGINS, *OTHER_PLUGINS))}
+cause_chain_jobs = 1
+"""
 FAILING = "test_count.py::test_count[2]"
 
 # A named variable of the environment tells all processes that a session has started, whoever their parent is now.

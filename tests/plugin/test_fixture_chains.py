@@ -123,6 +123,7 @@ class TestSample:
         chains = read_chain(sample.directory), read_chain(sample.directory, place=AGAIN)
         for chain in chains:
             assert chain["statistics"].pop("seconds")["total"] > 0
+        assert [chain["statistics"].pop("workers") for chain in chains] == [1, 2]
         assert chains[0] == chains[1]
 
 
