@@ -110,7 +110,7 @@ class Case(Closing):
             self._witness = None
 
     def _hear(self, make: Callable[..., H], deadline: float, *more: Any) -> H:
-        """How long it may take to answer, each question says."""
+        """A Hearing of that kind; the first one opens where the tests are asked."""
         with self._asking:
             if self._witness is None:
                 self._witness = self.open_replay([self.test, *(near.recording.test for near in self._peers)])
@@ -354,7 +354,7 @@ class Hearing:
 
     def check_failure(self) -> None:
         """A Refusal when the test, run alone, does not fail as it did."""
-        verdict = self._in_time(partial(self.replay.base, self.test))
+        verdict = self._base()
         if verdict.outcome != "failed":
             raise Refusal(
                 f"{self.test} does not fail when it is run again, so it is flaky or depends on other tests: make it "
@@ -369,12 +369,15 @@ class Hearing:
 
     def check_replay(self, failing: Observation) -> None:
         """A Refusal when the test fails otherwise on what its run shows here than it did with the real program."""
-        real, replayed = self.replay.base(self.test), self.ask(failing)
+        real, replayed = self._base(), self.ask(failing)
         if real.trail and replayed.outcome == "failed" and not is_same_failure(replayed, real):
             raise Refusal(
                 f"{self.test} fails at {real.where}, but at {replayed.where} on the output of its program under "
                 "experiments: make the program independent of time, terminals and who starts it."
             )
+
+    def _base(self) -> Verdict:
+        return self._in_time(partial(self.replay.base, self.test))
 
     def _in_time(self, answer: Callable[[], Verdict]) -> Verdict:
         try:

@@ -304,3 +304,17 @@ class TestOtherMachines:
         crew = open_crew("popen")
         with pytest.raises(Refusal, match=r"all workers are lost \(the last one, w0: it has version .* not 0\.0\.7\)"):
             crew.lease(command)
+
+
+@pytest.mark.parametrize(
+    ("workers", "diagnoses", "has_room"), [(1, 1, False), (2, 1, True), (3, 2, False), (4, 2, True)]
+)
+def test_room_for_a_second_worker_each(workers, diagnoses, has_room):
+    places = [Place(f"w{number}", lambda: pytest.fail("none is needed"), True) for number in range(workers)]
+    with Crew(places) as crew, contextlib.ExitStack() as stack:
+        for _ in range(diagnoses):
+            stack.enter_context(crew.diagnosing())
+        assert Share(crew).has_room == has_room
+        assert not Share(crew, is_parallel=False).has_room
+        crew.workers[0].is_lost = True
+        assert not Share(crew).has_room

@@ -85,10 +85,6 @@ def find_spot(lab, kind: str, text: str, visit: int = 1, register: str = "") -> 
     return Spot(kind, (Stop(effect.address, visit),), effect.register, effect.size)
 
 
-def find_last(stores) -> Spot:
-    return Spot("value", (Stop(stores[-1].address, 1),), "", stores[-1].size)
-
-
 def run(lab, *interventions):
     observed = lab.interventions("failing", interventions, LIMITS)
     assert all(o.ending == "exit" for o in observed)
@@ -201,11 +197,12 @@ int main(int argc, char **argv)
         with open_remote_lab("fork", build(self.SOURCE.replace("WHAT", what))) as lab:
             effects, _, compared = lab.effects([f.address for f in lab.program.functions])
             stores = [e for e in effects if e.kind == "value"]
-            seen = lab.sights("failing", [Spot("value", (Stop(e.address, 1),), "", e.size) for e in stores])
+            spots = [Spot("value", (Stop(e.address, 1),), "", e.size) for e in stores]
+            seen = lab.sights("failing", spots)
             assert compared[1] == (9,)
             assert "place" in [one.variable for one in seen if one is not None]
             assert (seen[-1] is None) == (what == "*place = 7;")
-            (observed,) = lab.interventions("failing", [Intervention(find_last(stores), b"\1\0\0\0")], LIMITS)
+            (observed,) = lab.interventions("failing", [Intervention(spots[-1], b"\1\0\0\0")], LIMITS)
             assert observed.ending == "signal"
 
 
