@@ -18,8 +18,8 @@ from pytest_causechain.process.remains import find_members
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.tracee import End, Finish, wait_for_any
 
-# How often experiments are looked after.
-LOOK_UP_SECONDS = 0.02
+# How often experiments are looked after: at most, and as a part of the time that one may take.
+LOOK_UP_SECONDS, LOOK_UP_SHARE = 0.02, 0.25
 # An experiment that ends this soon is not worth being cancelled.
 LEAST_PATIENCE_SECONDS = 0.05
 
@@ -129,8 +129,9 @@ def land_first(
             return flight, End("timeout", signal.SIGKILL)
     by_pid = {flight.subject.pid: flight for flight in flights}
     soonest = min(flight.deadline for flight in flights)
+    interval = min(LOOK_UP_SECONDS, *(LOOK_UP_SHARE * flight.cpu_seconds for flight in flights))
     while time.monotonic() < until and is_wanted():
-        look_up = min(soonest, until, time.monotonic() + LOOK_UP_SECONDS)
+        look_up = min(soonest, until, time.monotonic() + interval)
         found = wait_for_any([flight.subject for flight in flights], look_up)
         late = [flight for flight in flights if found is None and flight.is_late()]
         if found is None and not late:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import mmap
 import struct
+import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from pytest_causechain.process.alteration import find_anchor, pass_by, read_comp
 from pytest_causechain.process.effects import Effect, Effects
 from pytest_causechain.process.elf import find_build_id, read_sections
 from pytest_causechain.process.maps import read_mappings
+from pytest_causechain.process.marks import Marks
 from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject
 from pytest_causechain.process.threads import ProcessGone
@@ -64,8 +66,15 @@ class InterveningLab(PtraceLab):
     ) -> None:
         self._repair = repair
         self.begins_inside = isinstance(repair, Intervention)
+        # For coverage, and of which addresses.
+        self._marks: Marks | None = None
+        self._marked: frozenset[int] | None = None
         super().__init__(passing, failing, deadline, use_copies, libraries, cache, stage)
         self._commands |= {name_other(number): command for number, command in enumerate(others)}
+
+    def close(self) -> None:
+        self._forget_marks()
+        super().close()
 
     def _launch(self, side: Side, deadline: float) -> Subject:
         subject = super()._launch(side, deadline)
@@ -155,8 +164,31 @@ class InterveningLab(PtraceLab):
     def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
         """Those of the addresses that a run executes."""
         deadline = self._begin()
+        with contextlib.suppress(OSError):
+            marks = self._make_marks(side, frozenset(addresses), deadline)
+            with ending(self._start(side, deadline)) as subject:
+                if subject.landmarks.load_map == marks.load_map:
+                    covered, output = marks.cover(subject, deadline), subject.outputs()[0]
+                    # There are programs that look at their own code, or jump where no compiler would.
+                    if output == self._natural_output(side) or time.monotonic() >= deadline:
+                        return covered
         with ending(self._start(side, deadline)) as subject:
             return frozenset(watch(subject, addresses, 1, deadline))
+
+    def _make_marks(self, side: Side, addresses: frozenset[int], deadline: float) -> Marks:
+        """Once; the process that they are made for cannot be used any more."""
+        if self._marked != addresses:
+            self._forget_marks()
+            with ending(self._start(side, deadline)) as subject:
+                self._marks = Marks(subject, [self._watch(address) for address in addresses], self._rows)
+            self._marked = addresses
+        assert self._marks is not None
+        return self._marks
+
+    def _forget_marks(self) -> None:
+        if self._marks is not None:
+            self._marks.close()
+        self._marks, self._marked = None, None
 
     def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
         """How often the failing run executes each address, as far as `most`."""

@@ -31,7 +31,7 @@ def name_other(number: int) -> Side:
 # For one run, until the original ones have been timed.
 FIRST_RUN_SECONDS = 20.0
 # An altered run may take longer than the original ones, but not without end. One that only waits may yet be woken up.
-PATIENCE, LEAST_SECONDS, LEAST_CPU_SECONDS = 10, 1.0, 0.2
+PATIENCE, LEAST_SECONDS, LEAST_CPU_SECONDS = 10, 1.0, 0.1
 
 
 class Event(NamedTuple):

@@ -116,6 +116,7 @@ class PtraceLab(StartingLab):
     def _forget(self, side: Side) -> None:
         super()._forget(side)
         self._backtraces = {key: frames for key, frames in self._backtraces.items() if key[0] != side}
+        self._outputs.pop(side, None)
 
     # What a Lab does
 
@@ -200,6 +201,7 @@ class PtraceLab(StartingLab):
             observation = Observation(end.kind, end.code, *subject.outputs(), backtrace, files)
             if flight.job.is_natural and end.kind != "timeout":
                 self._learn_usage(subject, observation)
+                self._outputs.setdefault(side, observation.stdout)
         if end.kind != "signal" or flight.job.limits is not None:
             return observation
         if (side, end.frames) not in self._backtraces:  # once for each place to crash at

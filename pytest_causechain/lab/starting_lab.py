@@ -16,10 +16,11 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.process.copies import CannotCopy, Template
+from pytest_causechain.process.footholds import Watched
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject, launch
-from pytest_causechain.process.tracer import Tracer, Watched
+from pytest_causechain.process.tracer import Tracer
 
 # Each is a stopped process; a search returns to the last few moments again and again.
 TEMPLATES_KEPT = 8

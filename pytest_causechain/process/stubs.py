@@ -1,4 +1,4 @@
-"""Machine code that records an execution and goes on: what a jump put into the program leads to.
+"""Machine code that records an execution and goes on: what a jump put into the program leads to; and where jumps fit.
 
 A record is two words: the low half of the return address (0 inside a function) and the number of the watched
 address, then the stack pointer. The buffer ends at a page that is not mapped, so that the program faults exactly
@@ -27,6 +27,7 @@ CURSOR, SAVED_R11 = 0, 8
 RESTORE_SIZE = 9
 JUMP_SIZE = 5  # jmp rel32
 JUMP = b"\xe9"
+SET_BYTE, SET_BYTE_SIZE = b"\xc6\x05", 7  # mov byte ptr [rip + rel32], imm8
 STRAIGHT = {FlowControl.NEXT, FlowControl.CONDITIONAL_BRANCH}
 ENDS = {FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.RETURN}
 BRANCHES = {FlowControl.UNCONDITIONAL_BRANCH, FlowControl.CONDITIONAL_BRANCH}
@@ -69,13 +70,24 @@ def overwritten(address: int, code: bytes, is_barrier: Callable[[int], bool]) ->
 def make_stub(number: int, is_entry: bool, instructions: list[Instruction], at: int) -> tuple[bytes, int]:
     """The stub's code, to be placed at an address within 2 GiB of the instructions, and how much of it only records."""
     head = encode(record(number, is_entry), at)
+    return head + move(instructions, at + len(head)), len(head)
+
+
+def make_marking_stub(mark: int, instructions: list[Instruction], at: int) -> bytes:
+    """The code of one that only sets the byte `mark`, and leaves flags and registers alone."""
+    head = SET_BYTE + (mark - at - SET_BYTE_SIZE).to_bytes(4, "little", signed=True) + b"\1"
+    return head + move(instructions, at + SET_BYTE_SIZE)
+
+
+def move(instructions: list[Instruction], at: int) -> bytes:
+    """Code that does at another place what the instructions do, and then goes on behind them."""
     block: list[Instruction] = []
     for instruction in instructions:
         block += relocated_call(instruction) if instruction.is_call_near else [instruction]
     last = instructions[-1]
     if last.flow_control not in ENDS and not last.is_call_near:
         block.append(Instruction.create_branch(Code.JMP_REL32_64, last.next_ip))
-    return head + encode(block, at + len(head)), len(head)
+    return encode(block, at)
 
 
 def encode(block: list[Instruction], at: int) -> bytes:

@@ -12,13 +12,12 @@ import os
 import signal
 import struct
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from pytest_causechain.model.load_map import LOW_HALF, number_of
+from pytest_causechain.model.load_map import LOW_HALF, LoadMap, number_of
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.process.footholds import Watched, find_footholds
 from pytest_causechain.process.injection import inject
 from pytest_causechain.process.linux import (
     EVENT_EXEC,
@@ -30,16 +29,7 @@ from pytest_causechain.process.linux import (
     PROT_READ_WRITE,
     TRACE_EXIT,
 )
-from pytest_causechain.process.stubs import (
-    CURSOR,
-    RECORD_SIZE,
-    RESTORE_SIZE,
-    SAVED_R11,
-    branch_targets,
-    make_jump,
-    make_stub,
-    overwritten,
-)
+from pytest_causechain.process.stubs import CURSOR, RECORD_SIZE, RESTORE_SIZE, SAVED_R11, make_jump, make_stub
 from pytest_causechain.process.subject import NO_FILE
 from pytest_causechain.process.tracee import OPTIONS, TRACE_CHILDREN, NotReached, Tracee
 
@@ -60,17 +50,6 @@ FAR_PLACE = 0x1000_0000
 # reaches twice as far.
 LIBRARY_DISTANCE = 1 << 30
 PLACES_TRIED = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """An instruction to record, and what must be known to put a jump there: the code of its function from there
-    on, and where jumps may lead in it. Addresses of the file, as LoadMap tells them."""
-
-    address: int
-    is_entry: bool
-    function: int
-    end: int
 
 
 class Tracer:
@@ -131,39 +110,20 @@ class Tracer:
 
     def _map_code(self, module: int, size: int) -> int | None:
         """Memory for stubs that jumps from a module reach; None where all of it is taken."""
-        lowest = self._load_map.modules[module].start
-        place = lowest - size - PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
-        for _ in range(PLACES_TRIED):
+        for place in find_places(self._load_map, module, size):
             with contextlib.suppress(OSError):
-                self._map(max(place, FAR_PLACE), size, PROT_ALL)
-                self._spaces.append((max(place, FAR_PLACE), size))
-                return self._spaces[-1][0]
-            place -= size
+                self._map(place, size, PROT_ALL)
+                self._spaces.append((place, size))
+                return place
         return None
 
     def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool) -> None:
         """Instructions of one module, in the order of their addresses."""
-        subject, shift, blob = self.subject, self._load_map.shift(module), bytearray()
+        subject, blob = self.subject, bytearray()
         place = self._map_code(module, -(-len(group) * STUB_BYTES // PAGE) * PAGE) if use_stubs else None
-        targets: dict[int, set[int]] = {}
-        starts = {shift + watched.address for _, watched in group}
-        # Nor must another thread, wherever it stands, come into the middle of a jump.
-        starts |= {subject.registers_of(thread).rip for thread in subject.threads.standing}
-        for number, watched in group:
-            address, begin = shift + watched.address, shift + watched.function
-            if watched.function not in targets:
-                # Read before any patch of this function: the addresses are in order.
-                code = subject.read(begin, watched.end - watched.function)
-                targets[watched.function] = branch_targets(begin, code) if place is not None else set()
-            instructions = None
-            if place is not None:
-                # A jump table never leads to where a function's body begins.
-                rows = () if watched.is_entry else self._rows
-                instructions = overwritten(
-                    address,
-                    code[address - begin :],
-                    partial(is_barrier, targets[watched.function], starts, rows, shift),
-                )
+        for foothold in find_footholds(subject, module, group, self._rows):
+            number, watched, address = foothold.number, foothold.watched, foothold.address
+            instructions = foothold.instructions
             if place is not None and instructions is not None:
                 at = place + len(blob)
                 stub, head = make_stub(number, watched.is_entry, instructions, at)
@@ -175,7 +135,7 @@ class Tracer:
             else:
                 patch = INT3
                 self._breakpoints[address] = number
-            self._originals[address] = code[address - begin : address - begin + len(patch)]
+            self._originals[address] = foothold.code[: len(patch)]
             self._patches[address] = patch
             subject.write(address, patch)
         if place is not None:
@@ -359,5 +319,10 @@ class Tracer:
         self._pass(address)
 
 
-def is_barrier(targets: set[int], starts: set[int], rows: Collection[int], shift: int, address: int) -> bool:
-    return address in targets or address in starts or address - shift in rows
+def find_places(load_map: LoadMap, module: int, size: int) -> Iterator[int]:
+    """Where there may be room for stubs, from which jumps reach a module and back."""
+    lowest = load_map.modules[module].start
+    place = lowest - size - PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
+    for _ in range(PLACES_TRIED):
+        yield max(place, FAR_PLACE)
+        place -= size

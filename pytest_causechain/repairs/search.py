@@ -57,7 +57,7 @@ FEW_GUESSES, SPOTS_SEEN = 6, 100
 COVERING_SHARE = 0.25
 # An altered run may take longer and write more than the others, but not without end.
 FIRST_SECONDS = 0.05
-LEAST_CPU_SECONDS, LEAST_SECONDS = 0.05, 0.5
+LEAST_CPU_SECONDS, LEAST_SECONDS = 0.02, 0.5
 # The failing run and some passing ones are made this often before anything is concluded from them.
 REPETITIONS = 3
 OUTPUT_FACTOR, LEAST_OUTPUT = 8, 1 << 16
@@ -209,11 +209,11 @@ class RepairSearch:
             if time.monotonic() >= end:
                 break
             self._progress("looking at what the tests execute")
-            self._cover(side)
+            begin = time.monotonic()
+            self._natural[side] = self._lab.experiment(side)
             if side in self._passing[:REPETITIONS]:
-                begin = time.monotonic()
-                self._natural[side] = self._lab.experiment(side)
                 seconds.append(time.monotonic() - begin)
+            self._cover(side)
             runs = spectrum.passing if side in self._passing else spectrum.failing
             runs.append(self._covered[side])
         usual = statistics.median(seconds) if seconds else FIRST_SECONDS
@@ -407,8 +407,6 @@ class RepairSearch:
         return [side for _, _, side in sorted(order)[:MOST_WEIGHED_ON]]
 
     def _alter(self, side: Side, alterations: Sequence[Intervention | Patch]) -> list[Observation]:
-        if side not in self._natural:
-            self._natural[side] = self._lab.experiment(side)
         self._findings.experiments += len(alterations)
         return self._lab.interventions(side, alterations, self._limits)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from pytest_causechain.process.tracer import RECORD, Watched
+from pytest_causechain.process.footholds import Watched
+from pytest_causechain.process.tracer import RECORD
 
 LIMIT = 10_000_000
 
