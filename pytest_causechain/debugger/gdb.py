@@ -21,6 +21,7 @@ from pytest_causechain.debugger.launch import Launch
 from pytest_causechain.model.refusal import Hopeless, Refusal
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.linux import die_with_parent
+from pytest_causechain.process.processors import roam
 from pytest_causechain.process.remains import await_writers, end_group
 
 INSTALL = "install gdb 12 or newer (Debian, Ubuntu: apt-get install gdb)"
@@ -110,6 +111,12 @@ def gdb_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
+def prepare() -> None:
+    """In the new process. While a program runs gdb does not hear of our end; the kernel then ends what it traces."""
+    die_with_parent()
+    roam()
+
+
 class Gdb(Closing):
     """Use as a context manager: leaving it ends gdb, the program it runs and the directory of side files."""
 
@@ -133,8 +140,7 @@ class Gdb(Closing):
                 bufsize=0,
                 env=gdb_environment(),
                 start_new_session=True,  # so that Ctrl-C reaches pytest alone
-                # While a program runs it does not hear of our end; the kernel then ends what it traces.
-                preexec_fn=die_with_parent,
+                preexec_fn=prepare,
             )
         except OSError as error:
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -34,6 +34,7 @@ from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.elf import names_symbol
 from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans, die_with_parent
+from pytest_causechain.process.processors import staying
 from pytest_causechain.process.remains import end_orphans
 from pytest_causechain.process.self_tracing import traces_itself
 from pytest_causechain.process.stage import Stage
@@ -168,7 +169,8 @@ def serve_lab(connection: Connection[Any, Any], opening: Open) -> int:
                     answer = Answer(value, lab.name)
                 elif message != CANCEL:  # else it came too late
                     assert lab is not None
-                    value = carry_out(lab, message)
+                    with staying():
+                        value = carry_out(lab, message)
                     answer = Answer(value, lab.name, tuple(lab.program.types[types_told:]))
                     types_told = len(lab.program.types)
             except BudgetUsedUp:
@@ -222,7 +224,7 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
 def require_no_tracer(failing: Command, passing: Command, deadline: float, stage: Stage | None) -> None:
     """A Refusal when one of them traces itself; where that cannot be found out, the runs show it."""
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, struct.error):
-        if not names_symbol(failing.program.path, "ptrace"):
+        if not names_symbol(failing.program.path, ["ptrace"]):
             return
         places = {c: c.cwd if stage is None else stage.lend_directory(c) for c in dict.fromkeys((failing, passing))}
         if any(traces_itself(command, directory, deadline) for command, directory in places.items()):

@@ -52,6 +52,7 @@ from pytest_causechain.process.maps import (
     read_umask,
     skip_unused_stack,
 )
+from pytest_causechain.process.processors import roam
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
@@ -176,6 +177,8 @@ class PtraceLab(StartingLab):
             output = min(output, job.limits.output_bytes)
         try:
             self._apply(subject, job.alteration)
+            if self.width > 1 and not self._roams:
+                roam(subject.pid)  # beside the others
             most = limit_run(subject.pid, memory, output, cpu_limit)
             return Flight(number, job, subject, deadline, cpu_limit, most, processes, Finish(subject))
         except ProcessGone:

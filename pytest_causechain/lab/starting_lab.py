@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.process.copies import CannotCopy, Template
 from pytest_causechain.process.footholds import Watched
 from pytest_causechain.process.maps import read_mappings
+from pytest_causechain.process.processors import PROCESSORS, needs_processors
 from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import Subject, launch
 from pytest_causechain.process.tracer import Tracer
@@ -42,10 +42,12 @@ class StartingLab(Lab):
         self._use_copies = use_copies
         self.deadline = deadline
         self.run_seconds = FIRST_RUN_SECONDS
-        self.width = len(os.sched_getaffinity(0))
+        self.width = len(PROCESSORS)
         self._commands: dict[Side, Command] = {"passing": passing, "failing": failing}
         self._stage = stage
         self._presence = Presence(stage)
+        # Whether the program may be on any processor, or stays where we are; not known before its first start.
+        self._roams: bool | None = None
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
         self._templates: OrderedDict[tuple[Side, tuple[Stop, ...]], Template] = OrderedDict()
@@ -82,14 +84,18 @@ class StartingLab(Lab):
     def _launch(self, side: Side, deadline: float) -> Subject:
         """The program where its runs begin."""
         program, command = self.program, self._presence.settle(self._commands[side])
-        more = (program.libraries, self._stage, self.bounds)
-        return launch(command, program.relocated, deadline, *more)
+        more = (program.libraries, self._stage, self.bounds, self._roams is not False)
+        subject = launch(command, program.relocated, deadline, *more)
+        if self._roams is None:
+            files = {m.name for m in read_mappings(subject.pid) if m.name.startswith("/")}
+            self._roams = needs_processors(files)
+        return subject
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:
         command = self._commands[side]
         subject = self._make_sure(partial(self._launch, side, deadline))
         try:
-            return Template(subject, is_root=not self.begins_inside)
+            return Template(subject, not self.begins_inside, self._roams is not False)
         except CannotCopy:
             subject.kill()
         except BaseException:
@@ -149,7 +155,7 @@ class StartingLab(Lab):
             return self._templates[key]
         subject = self._make_sure(partial(self._run_anew, side, stops, deadline))
         try:
-            self._templates[key] = Template(subject)
+            self._templates[key] = Template(subject, roams=self._roams is not False)
         except CannotCopy:
             self.name = "rerun"
             self._uncopied.add(key)

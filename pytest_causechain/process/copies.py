@@ -11,7 +11,6 @@ import os
 import signal
 import stat
 import struct
-from collections.abc import Iterator
 
 from pytest_causechain.process.assembly import SystemCalls, assemble_fork
 from pytest_causechain.process.injection import inject
@@ -22,7 +21,6 @@ from pytest_causechain.process.linux import (
     CLONE_PTRACE,
     PAGE,
     PR_GET_TID_ADDRESS,
-    current_processor,
 )
 from pytest_causechain.process.maps import (
     Descriptor,
@@ -34,6 +32,7 @@ from pytest_causechain.process.maps import (
     read_mappings,
     read_timers,
 )
+from pytest_causechain.process.processors import staying
 from pytest_causechain.process.stage import UNTOUCHED
 from pytest_causechain.process.subject import Streams, Subject, identity
 from pytest_causechain.process.threads import ProcessGone
@@ -55,13 +54,13 @@ class CannotCopy(Exception):
 class Template:
     """A subject that stands at a moment, ready to be copied; it does nothing else any more."""
 
-    def __init__(self, subject: Subject, is_root: bool = False) -> None:
+    def __init__(self, subject: Subject, is_root: bool = False, roams: bool = True) -> None:
         """CannotCopy when it has threads, or descriptors that copies would share.
 
         `is_root`: it has not run yet. Copies of it may know the number of their own first thread; those of a template
-        that has locked a mutex in its name must not."""
+        that has locked a mutex in its name must not. Unless it `roams`, copies stay on the processor that we are on."""
         self.subject = subject
-        self._is_root = is_root
+        self._is_root, self._roams = is_root, roams
         if len(list_threads(subject.pid)) > 1:
             raise CannotCopy("threads")
         if list_children(subject.pid):
@@ -73,7 +72,7 @@ class Template:
         # Nor are signals on their way.
         self._signals = (*subject.deferred, *pending_signals(subject.pid))
         self._written = subject.outputs()
-        self._processors = os.sched_getaffinity(subject.pid)
+        self._processors = self._place = os.sched_getaffinity(subject.pid)
         self._calls = self._prepare_code(read_descriptors(subject.pid))
         self._home = subject.registers()
         subject.threads.set_options(OPTIONS)
@@ -121,7 +120,10 @@ class Template:
         for descriptor, text in zip((streams.stdout, streams.stderr), self._written, strict=True):
             if text:
                 os.pwrite(descriptor, text, 0)
-        with beside(subject.pid):
+        with staying() as here:
+            if self._place != here:
+                os.sched_setaffinity(subject.pid, here)
+                self._place = here
             try:
                 copy = Subject(self._fork(), subject.command, streams, subject.landmarks, subject.stage)
             except BaseException:
@@ -134,7 +136,8 @@ class Template:
                 copy.set_registers(self._home)
                 copy.enter_stage(subject.view)
                 copy.deferred.extend(self._signals)
-                os.sched_setaffinity(copy.pid, self._processors)
+                if self._roams:
+                    os.sched_setaffinity(copy.pid, self._processors)
             except BaseException:
                 copy.kill()
                 raise
@@ -170,19 +173,6 @@ class Template:
     def close(self) -> None:
         self.subject.view = UNTOUCHED  # what it has written stays: copies that are still there may need it
         self.subject.kill()
-
-
-@contextlib.contextmanager
-def beside(pid: int) -> Iterator[None]:
-    """On one processor with a process, so that each of us runs as soon as the other has stopped. Elsewhere the kernel
-    lets us wait until it is off its processor, for milliseconds on a busy machine."""
-    processors, here = os.sched_getaffinity(0), {current_processor()}
-    os.sched_setaffinity(0, here)
-    try:
-        os.sched_setaffinity(pid, here)
-        yield
-    finally:
-        os.sched_setaffinity(0, processors)
 
 
 def find_thread_number(subject: Subject) -> int:

@@ -127,14 +127,15 @@ def find_symbols(path: str, names: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-def names_symbol(path: str, wanted: str) -> bool:
-    """Whether the file may define it or ask for it: some symbol, of a million perhaps, ends like that."""
+def names_symbol(path: str, wanted: Collection[str]) -> bool:
+    """Whether the file may define or ask for one of them: some symbol, of a million perhaps, ends like that."""
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         sections = read_sections(content)
         tables = {sections[s.link] for s in sections if s.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS)}
+        texts = [content[table.offset : table.offset + table.size] for table in tables]
         # The linker keeps a name only once that another one ends with.
-        ends = [wanted.encode() + behind for behind in (b"\0", b"@")]
-        return any(content.find(end, t.offset, t.offset + t.size) >= 0 for t in tables for end in ends)
+        ends = [name.encode() + behind for name in wanted for behind in (b"\0", b"@")]
+        return any(end in text for text in texts for end in ends)
 
 
 def find_objects(path: str) -> list[tuple[str, int, int]]:

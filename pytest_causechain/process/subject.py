@@ -32,6 +32,7 @@ from pytest_causechain.process.linux import (
     ptrace,
 )
 from pytest_causechain.process.maps import NotMapped, entry_point, locate_modules, read_mappings
+from pytest_causechain.process.processors import roam
 from pytest_causechain.process.stage import UNTOUCHED, Stage, View
 from pytest_causechain.process.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, UNKNOWN, Landmarks, NotReached, Tracee
 
@@ -102,9 +103,11 @@ def launch(
     libraries: Sequence[str] = (),
     stage: Stage | None = None,
     bounds: Bounds = NO_BOUNDS,
+    roams: bool = True,
 ) -> Subject:
     """The program just as the test started it, stopped at its entry point: all libraries are in their places, and
-    nothing of its own has run. `libraries` are those that count as its own code."""
+    nothing of its own has run. `libraries` are those that count as its own code. Unless it `roams`, it stays on the
+    processors that we are on."""
     command.require_directory()
     stdin = os.memfd_create("stdin")
     try:
@@ -112,7 +115,7 @@ def launch(
             file.write(command.stdin)
         streams = Streams(identity(os.fstat(stdin)))
         try:
-            subject = Subject(start(command, stdin, streams, stage, bounds), command, streams, stage=stage)
+            subject = Subject(start(command, stdin, streams, stage, bounds, roams), command, streams, stage=stage)
         except BaseException:
             streams.close()
             raise
@@ -215,7 +218,7 @@ def require_tracing() -> None:
         os.waitpid(pid, WAIT_ALL)
 
 
-def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, bounds: Bounds) -> int:
+def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, bounds: Bounds, roams: bool) -> int:
     """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
@@ -232,6 +235,8 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, b
             if os.read(gate, 1) != GO:
                 os._exit(127)
             fix_addresses()
+            if roams:
+                roam()
             for descriptor, source in enumerate((feed, streams.stdout, streams.stderr)):
                 os.dup2(source, descriptor)
             os.closerange(3, 1 << 20)

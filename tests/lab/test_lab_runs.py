@@ -15,6 +15,7 @@ BEHAVIOURS = r"""
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -144,6 +145,13 @@ int main(int argc, char **argv)
             pthread_join(threads[i], NULL);
         printf("%ld\n", sum);
     }
+    if (is(argv, "processors")) {
+        cpu_set_t set;
+        sched_getaffinity(0, sizeof set, &set);
+        printf("%d\n", CPU_COUNT(&set));
+        fflush(stdout);
+        system("nproc");
+    }
     if (is(argv, "limits")) {
         struct rlimit limit;
         int kinds[] = {RLIMIT_CORE, RLIMIT_STACK};
@@ -180,6 +188,7 @@ def run_natively(program, *arguments, stdin=b""):
         (("raise", str(int(signal.SIGWINCH))), ("raise", str(signal.SIGRTMIN + 3))),  # the first is ignored by default
         (("fork",), ("orphan",)),
         (("exec",), ("again", "9")),
+        (("processors",), ("processors",)),
     ],
     ids=lambda arguments: " ".join(arguments),
 )

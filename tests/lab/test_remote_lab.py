@@ -361,7 +361,7 @@ def test_addresses_that_vary_are_refused_without_copies(varying, monkeypatch):
         varying.experiment("passing")
 
 
-def refuse_to_copy(subject, is_root):
+def refuse_to_copy(subject, is_root, roams):
     raise CannotCopy("files open for writing")
 
 

@@ -12,6 +12,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.process.copies import CannotCopy, Template
 from pytest_causechain.process.linux import REGISTERS
 from pytest_causechain.process.maps import read_mappings
+from pytest_causechain.process.processors import PROCESSORS, staying
 from pytest_causechain.process.remains import find_members
 from pytest_causechain.process.tracee import End
 
@@ -210,6 +211,18 @@ def test_a_copy_equals_the_original(make_subject):
         assert compared > 100_000  # heap, stack and data
     finally:
         copy.kill()
+
+
+def test_one_that_does_not_roam_stays_where_we_are(make_subject):
+    template = Template(make_subject("plain"), roams=False)
+    try:
+        with staying() as here:
+            copy = template.copy()
+            assert os.sched_getaffinity(copy.pid) == here
+            copy.kill()
+        assert os.sched_getaffinity(0) == PROCESSORS
+    finally:
+        template.close()
 
 
 def test_what_is_written_into_one_stays_there(make_template, program, symbol, deadline):

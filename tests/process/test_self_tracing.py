@@ -68,5 +68,5 @@ def test_who_is_traced(build, words, answer):
 
 @pytest.mark.parametrize("flags", [(), ("-static",)], ids=["dynamic", "static"])
 def test_only_those_are_asked_that_know_how(build, flags):
-    assert names_symbol(build(SOURCE, *flags).path, "ptrace")
-    assert not names_symbol(build("int main(void) { return 0; }", *flags).path, "ptrace")
+    assert names_symbol(build(SOURCE, *flags).path, ["ptrace"])
+    assert not names_symbol(build("int main(void) { return 0; }", *flags).path, ["ptrace"])

@@ -271,6 +271,7 @@ def test_it_never_runs_without_a_tracer(program, tmp_path, monkeypatch):
             streams,
             None,
             NO_BOUNDS,
+            True,
         )
     (pid,) = seen
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 127
