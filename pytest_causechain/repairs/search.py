@@ -33,8 +33,8 @@ from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line, Spectrum
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
 
-# In one failing run. More of them find more repairs of the same lines.
-MOST_EXPERIMENTS = 2000
+# In one failing run: where some of them repair it, more would find more repairs of the same lines.
+MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 1000
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
@@ -191,7 +191,7 @@ class RepairSearch:
         self._weighed_on = self._diverse_passing()
         for rounds in self._rounds():
             for attempts in rounds:
-                if self._tried >= MOST_EXPERIMENTS:
+                if self._has_tried_enough():
                     break
                 self._try(attempts)
             self._weigh_harm()
@@ -258,6 +258,10 @@ class RepairSearch:
         last: list[Attempt] = []
         further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, last)
         yield chain(chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
+
+    def _has_tried_enough(self) -> bool:
+        is_repaired = any(found.is_full for found in self._findings.found)
+        return self._tried >= (ENOUGH_EXPERIMENTS if is_repaired else MOST_EXPERIMENTS)
 
     def _convinces(self, found: Found) -> bool:
         """A change of the code after which all is right: no other change will tell more."""
