@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pytest_causechain.model.load_map import LoadMap
 from pytest_causechain.model.open_file import OpenFile
+from pytest_causechain.model.sendable import Sendable
 
 # Registers are looked at as memory, at addresses that no program has: variables may live there.
 REGISTERS = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")
@@ -17,7 +18,7 @@ REGISTERS_START, REGISTER_SIZE = 0xFFFF_8000_0000_0000, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Sendable):
     """`pending`: declared but not initialised yet. `depth` tells nested blocks of one function apart."""
 
     name: str
@@ -29,7 +30,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class VisitedFrame:
+class VisitedFrame(Sendable):
     """`pc` is an address of the file, as LoadMap tells it; `base` is the frame pointer: all variables lie below it."""
 
     function: str
@@ -42,7 +43,7 @@ class VisitedFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class Region(Sendable):
     start: int
     data: bytes
     kind: Literal["image", "heap", "stack", "anonymous", "registers"]
@@ -53,7 +54,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class Module(Sendable):
     """Where a file, or something else with a name of its own, is in memory: a library, the kernel's page of code."""
 
     name: str

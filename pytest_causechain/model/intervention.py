@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.sendable import Sendable
 
 Kind = Literal["branch", "value", "argument", "return"]
 Part = Literal["program", "heap", "stack", "library"]
@@ -16,7 +17,7 @@ SeenValues = dict[tuple[int, str], tuple[bytes, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Sendable):
     """An execution of an instruction: the last of the stops is before it. `register` holds what is passed or
     returned; `size` counts the bytes of a value, 0 where only the value can tell; `type` is a row of the program's
     table, where it is known."""
@@ -37,7 +38,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Intervention:
+class Intervention(Sendable):
     """At the spot the other branch is taken (with `data`, the one that it names), or `data` put in the place of the
     value; where that is an address, the `anchor` tells it for runs that lie elsewhere in memory. With a `shift` the
     value there is so much more or less."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_causechain.model.sendable import Sendable
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -15,7 +17,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Sendable):
     """The visit-th execution of an instruction; addresses are those of the file, as LoadMap tells them."""
 
     address: int

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_causechain.model.sendable import Sendable
+
 
 class Outcome(enum.Enum):
     PASS = "pass"
@@ -17,7 +19,7 @@ Shown = tuple[str, int, bytes, bytes, tuple[tuple[str, bytes | None], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Sendable):
     """One line of a backtrace; file is None for code without debug information."""
 
     function: str
@@ -26,7 +28,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Sendable):
     """How a run ended and all it wrote.
 
     `code` is the exit status or the signal number; a run stopped by a limit of ours has the ending "timeout".

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_causechain.model.open_file import OpenFile
+from pytest_causechain.model.sendable import Sendable
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Sendable):
     """`files` are what the descriptors of these numbers are to become, `directory` and `umask` those of the process."""
 
     writes: tuple[tuple[int, bytes], ...] = ()
