@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,8 +38,6 @@ NEIGHBOURS_TRIED, TWINS_TRIED = 3, 3
 # Of the time for a failing test: for comparing the passing runs with it; of what is left then, for the search for
 # repairs; and of the rest for the twin.
 TRACES_SHARE, REPAIRS_SHARE, TWIN_SHARE = 0.1, 0.4, 0.5
-# A second worker takes about as long to get ready.
-ALONE_SECONDS = 1.0
 TELLS_LITTLE = "the cause stays in the same variables from beginning to end"
 # Other failing tests of the program whose repairs are asked for.
 VOTERS = 2
@@ -117,16 +114,14 @@ class Case(Closing):
             return make(self._witness, self._asking, deadline, self.test, self.run, self.crash, *more)
 
     def _collect(self, twins: list[Chain], nears: list[Chain], deadline: float) -> None:
-        """The neighbour's chain needs no repairs: where they take long and a worker is free, both are looked for at a
-        time."""
-        share, beside, begin = self.settings.share, None, math.inf
+        """The neighbour's chain needs no repairs: where a worker is free, both are looked for at a time."""
+        share, beside = self.settings.share, None
 
         def look_up(text: str) -> None:
-            nonlocal beside, begin
+            """Repairs are looked for, so that there will be some work."""
+            nonlocal beside
             self.progress(text)
-            begin = min(begin, time.monotonic())
-            is_long = time.monotonic() - begin >= ALONE_SECONDS
-            if is_long and beside is None and self._peers and share is not None and share.has_room:
+            if beside is None and self._peers and share is not None and share.has_room:
                 beside = pool.submit(self._compare_neighbours, nears, deadline)
 
         with ThreadPoolExecutor(1, "causechain-neighbour") as pool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 from pytest_causechain.settings import Settings
 
 if TYPE_CHECKING:
-    from execnet import Gateway
-
-    from pytest_causechain.lab.crew import Crew, Place
+    from pytest_causechain.lab.crew import Crew, MakeWorker
 
 # For a worker of pytest-xdist to end its session: after -x it may be amid a test.
 SESSION_SECONDS = 5.0
-# For gateways of our own to end by themselves.
-TERMINATE_SECONDS = 2.0
+# How long one thread may keep others waiting that an engine has answered, most often within a millisecond.
+SWITCH_SECONDS = 0.0005
 
 
 class Workforce:
@@ -32,22 +29,21 @@ class Workforce:
 
     @contextlib.contextmanager
     def open_crew(self, check: Callable[[], None]) -> Iterator[Crew]:
-        from execnet import Group
-
         from pytest_causechain.lab.crew import Crew
 
-        own = Group(execmodel="main_thread_only")
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            with Crew(self._find_nodes() or self._plan_own(own), check) as crew:
+            with Crew(self._find_nodes() or self._plan_own(), check) as crew:
                 yield crew
         finally:
-            own.terminate(TERMINATE_SECONDS)
+            sys.setswitchinterval(interval)
 
-    def _find_nodes(self) -> list[Place]:
+    def _find_nodes(self) -> list[MakeWorker]:
         """Those whose session is over: a gateway executes one thing at a time."""
-        from pytest_causechain.lab.crew import Place
+        from pytest_causechain.lab.gateways import GatewayWorker
 
-        places = []
+        workers: list[MakeWorker] = []
         deadline = time.monotonic() + SESSION_SECONDS
         for node in self._nodes:
             gateway, channel = node.gateway, node.channel
@@ -58,24 +54,12 @@ class Workforce:
             except (channel.RemoteError, EOFError):
                 pass  # when its gateway is gone too, that is found out soon
             where = [f" ({kind}={place})" for kind in ("ssh", "socket") if (place := getattr(gateway.spec, kind, None))]
-            places.append(Place("".join([gateway.id, *where]), partial(keep, gateway), bool(gateway.spec.popen)))
-        return places
+            name = "".join([gateway.id, *where])
+            workers.append(partial(GatewayWorker, name, gateway, bool(gateway.spec.popen)))
+        return workers
 
-    def _plan_own(self, group: Any) -> list[Place]:
-        from pytest_causechain.lab.crew import Place
-
-        # A group knows nothing of threads.
-        making = threading.Lock()
-
-        def open_gateway(name: str) -> Gateway:
-            with making:
-                gateway: Gateway = group.makegateway(f"popen//id={name}")
-                return gateway
+    def _plan_own(self) -> list[MakeWorker]:
+        from pytest_causechain.lab.workers import OwnWorker
 
         jobs = self._settings.jobs or len(os.sched_getaffinity(0))
-        names = [f"worker{number}" for number in range(1, jobs + 1)]
-        return [Place(name, partial(open_gateway, name), True, tuple(sys.path)) for name in names]
-
-
-def keep(gateway: Gateway) -> Gateway:
-    return gateway
+        return [partial(OwnWorker, f"worker{number}") for number in range(1, jobs + 1)]

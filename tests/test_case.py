@@ -143,7 +143,6 @@ class TestSideBySide:
             seen.append(begun.wait(10 * has_room))
 
         monkeypatch.setattr(diagnosis, "diagnose_pair", diagnose)
-        monkeypatch.setattr(case, "ALONE_SECONDS", 0.0)
         monkeypatch.setattr(Case, "find_repairs", find_repairs)
         chain = stage.find_chain(Room(has_room))
         assert seen == [has_room]
@@ -162,7 +161,6 @@ class TestSideBySide:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(diagnosis, "diagnose_pair", diagnose)
-        monkeypatch.setattr(case, "ALONE_SECONDS", 0.0)
         monkeypatch.setattr(Case, "find_repairs", find_repairs)
         with pytest.raises(Interrupted) as interrupted:
             stage.find_chain(Room(True))

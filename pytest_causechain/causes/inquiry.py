@@ -116,6 +116,8 @@ class Inquiry:
         self._layouts = Layouts(lab.program.types)
         self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
+        # So often was something observed, at one moment.
+        self._observed = 0
         self.capture_seconds = 0.0
         self.experiment_seconds = 0.0
         # Why the states at a moment could not be transferred.
@@ -280,7 +282,8 @@ class Inquiry:
         stops = moment.passing if side == "passing" else moment.failing
         observations = self._lab.speculate(side, stops, transfers)
         self.experiment_seconds += time.monotonic() - begin
-        self._progress(f"experiment {self.tally.total + 1}, at {moment.position.function}()")
+        self._observed += 1
+        self._progress(f"experiment {self._observed}, at {moment.position.function}()")
         return observations
 
     def _compare(self, moment: Moment) -> Comparable | None:

@@ -15,9 +15,10 @@ class Batch(Generic[Item, Result]):
     time; neighbouring items, which often begin at the same moment, stay together. A part that is given back is taken by
     another engine."""
 
-    def __init__(self, items: Sequence[Item], engines: int) -> None:
+    def __init__(self, items: Sequence[Item], engines: int, least: int = 1) -> None:
+        """Parts of fewer than `least` are not worth asking for."""
         self._items = items
-        self._engines = engines
+        self._engines, self._least = engines, least
         self._results: dict[int, Result] = {}
         self._waiting: list[range] = [range(len(items))] if items else []
         self._taken = 0
@@ -32,7 +33,7 @@ class Batch(Generic[Item, Result]):
             if not self._waiting or self._is_over:
                 return None
             rest = self._waiting.pop()
-            size = len(rest) if self._engines == 1 else -(-len(rest) // (2 * self._engines))
+            size = len(rest) if self._engines == 1 else max(self._least, -(-len(rest) // (2 * self._engines)))
             if len(rest) > size:
                 self._waiting.append(rest[size:])
             self._taken += 1

@@ -20,7 +20,7 @@ from pytest_causechain.debugger.gdb import unusable
 from pytest_causechain.debugger.program import ProgramMap, Signature
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.batch import Batch
-from pytest_causechain.lab.crew import Engine, Share
+from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.engine import Answer, Call, Open
 from pytest_causechain.lab.flights import LEAST_PATIENCE_SECONDS, Limits
 from pytest_causechain.lab.laboratory import (
@@ -32,6 +32,8 @@ from pytest_causechain.lab.laboratory import (
     Side,
     Trace,
 )
+from pytest_causechain.lab.worker import ENGINE
+from pytest_causechain.lab.workers import Engine
 from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
@@ -49,6 +51,8 @@ GRACE_SECONDS = 10.0
 CLOSING_SECONDS = 5.0
 # Spent on experiments before others are asked to help: about as long as it takes them to get ready.
 WORTHWHILE_SECONDS = 0.5
+# A part of a batch that takes less is not worth asking for; no experiment is shorter than that.
+LEAST_PART_SECONDS, SHORTEST_SECONDS = 0.008, 0.0005
 # Beyond what its experiments may take: for a part of a batch, which can be given to another engine.
 PART_SECONDS = 10.0
 
@@ -120,6 +124,8 @@ class RemoteLab(Lab):
         self._told_width = 0
         self._layouts: dict[Key, str] = {}
         self._batch_seconds = 0.0
+        # How long one experiment of the last batch took.
+        self._item_seconds = LEAST_PART_SECONDS
         self._next_invitation = WORTHWHILE_SECONDS
         self._hands = ThreadPoolExecutor(share.size if share is not None else 1, "causechain-helper")
         self.program: ProgramMap
@@ -278,7 +284,7 @@ class RemoteLab(Lab):
     def _open_engine(self) -> AnyEngine:
         if self._share is not None:
             return self._share.lease(self._opening.failing)
-        return Companion("pytest_causechain.lab.engine")
+        return Companion(ENGINE)
 
     def _exchange(self, message: Open | Call) -> Any:
         assert self._engine is not None
@@ -309,7 +315,7 @@ class RemoteLab(Lab):
         helpers = self._find_idle(len(items) - 1)
         if helpers and key is not None:
             self._learn_layout(key)
-        batch = Batch[T, Observation](items, len(helpers) + 1)
+        batch = Batch[T, Observation](items, len(helpers) + 1, math.ceil(LEAST_PART_SECONDS / self._item_seconds))
         hands = [self._send(helper, self._help, batch, make_call, key) for helper in helpers]
         try:
             while (part := batch.take()) is not None:
@@ -318,7 +324,9 @@ class RemoteLab(Lab):
             batch.stop()
             for hand in hands:
                 hand.result()
-        self._batch_seconds += time.monotonic() - begin
+        took = time.monotonic() - begin
+        self._batch_seconds += took
+        self._item_seconds = max(SHORTEST_SECONDS, took * (len(helpers) + 1) / max(1, len(items)))
         return batch.results()
 
     def _tell_width(self, tell: Callable[[Call], Any]) -> None:

@@ -21,14 +21,13 @@ from pytest_causechain.process.companion import Companion, CompanionLost
 if TYPE_CHECKING:
     from execnet.gateway_base import Channel
 
-# What a gateway is sent to execute. Our own path comes first: where the gateway is ours, only we know it.
+# What a gateway is sent to execute.
 START = """
-import sys
-path, temporary = channel.receive()
-sys.path[:] = path or sys.path
+(temporary,) = channel.receive()
 from pytest_causechain.lab.worker import serve
 serve(channel, temporary)
 """
+ENGINE = "pytest_causechain.lab.engine"
 CLOSING_SECONDS = 5.0
 # The first word of each message; then comes the number of the engine. CANCEL is passed on to it amid a call: what it
 # was not asked for by then it will not be. RESET has an engine give up its lab, for another.
@@ -73,7 +72,7 @@ def serve(channel: Channel, temporary: str | None) -> None:
             raise _Over
 
     def open_engine(number: int) -> Companion:
-        engine = spare.pop() if spare else Companion("pytest_causechain.lab.engine", temporary=temporary)
+        engine = spare.pop() if spare else Companion(ENGINE, temporary=temporary)
         engine.check = partial(check, number, STOP)
         return engine
 
@@ -90,6 +89,7 @@ def serve(channel: Channel, temporary: str | None) -> None:
     with undisturbed(), contextlib.suppress(OSError):
         try:
             send(HELLO, pytest_causechain.__version__, time.monotonic())
+            spare.append(Companion(ENGINE, temporary=temporary))
             while (message := messages.get())[0] != STOP:
                 if message[0] == END:
                     if message[1] in engines:

@@ -80,7 +80,10 @@ class Companion:
         """Without an environment of its own it takes no notice of variables meant for the user's Python. `check` is
         called while an answer is waited for, and raises when nobody wants it any more. Its temporary directory is made
         in `temporary`."""
-        self._is_busy = False
+        # An answer is waited for, or was in vain.
+        self.is_busy = False
+        # Answers that nobody waits for.
+        self._ignored = 0
         self._sending = threading.Lock()
         self.check = check
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,20 +122,31 @@ class Companion:
 
     def exchange_bytes(self, message: bytes, timeout_seconds: float) -> bytes:
         """The same, pickled."""
-        self._is_busy = True
+        self.is_busy = True
         deadline = time.monotonic() + timeout_seconds
         try:
             with self._sending:
                 self._connection.send_bytes(message)
-            while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
-                self.check()
-                if time.monotonic() >= deadline:
-                    raise CompanionLost(is_late=True)
-            answer = self._connection.recv_bytes()
+            while self._ignored:
+                self._receive(deadline)
+                self._ignored -= 1
+            answer = self._receive(deadline)
         except (EOFError, OSError):
             raise CompanionLost(is_late=False, log=self._log.read_text(errors="replace")) from None
-        self._is_busy = False
+        self.is_busy = False
         return answer
+
+    def _receive(self, deadline: float) -> bytes:
+        while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
+            self.check()
+            if time.monotonic() >= deadline:
+                raise CompanionLost(is_late=True)
+        return self._connection.recv_bytes()
+
+    def tell(self, message: object) -> None:
+        """A message whose answer is not waited for."""
+        self._ignored += 1
+        self.send(message)
 
     def send(self, message: object) -> None:
         """Amid an exchange, from another thread: a message without an answer of its own."""
@@ -142,21 +156,26 @@ class Companion:
     def close(self, patience_seconds: float = 0.0) -> None:
         """An idle companion is told to end and may take its time; a busy one is not waited for."""
         with contextlib.suppress(EOFError, OSError):
-            if not self._is_busy and patience_seconds:
+            if not self.is_busy and patience_seconds:
                 self._connection.send(None)
                 # Its end closes the connection.
-                if self._connection.poll(patience_seconds):
+                while self._connection.poll(patience_seconds):
                     self._connection.recv()
-        if self._process is not None:
-            # Before the process is waited for, which would set its number free for others.
-            sessions = find_sessions(self._process.pid) - {os.getsid(0)}
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            end_sessions(sessions)
-            self._process.wait()
+        self.end()
         self._connection.close()
         os.close(self._lifeline)
         self._own.remove()
+
+    def end(self) -> None:
+        """It and all it has started, even amid an exchange, which is lost then."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        # Before the process is waited for, which would set its number free for others.
+        sessions = find_sessions(self._process.pid) - {os.getsid(0)}
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        end_sessions(sessions)
+        self._process.wait()
 
 
 def attend(connection: Connection[Any, Any], lifeline: int, directory: str) -> None:

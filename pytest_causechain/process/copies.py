@@ -67,7 +67,7 @@ class Template:
             raise CannotCopy("children")  # which only the original can wait for
         if any(is_shared(mapping) for mapping in read_mappings(subject.pid)):
             raise CannotCopy("shared memory")
-        if has_timers(subject):
+        if not is_root and has_timers(subject):
             raise CannotCopy("timers")  # which are not inherited
         # Nor are signals on their way.
         self._signals = (*subject.deferred, *pending_signals(subject.pid))

@@ -64,8 +64,6 @@ CRASHES = {
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 LIMITS = {signal.SIGXFSZ, signal.SIGXCPU}
 CHILD_EVENTS = {EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE}
-# An injected call that takes longer may need what another thread holds, such as a lock.
-ALONE_SECONDS = 0.05
 
 
 class NotReached(Exception):

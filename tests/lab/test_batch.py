@@ -45,6 +45,15 @@ def test_parts_become_smaller():
     assert (parts[0], parts[-1], sum(parts)) == (12, 1, 48)
 
 
+def test_parts_that_are_not_worth_asking_for():
+    batch = Batch[int, int](range(48), 2, least=7)
+    parts = []
+    while (part := batch.take()) is not None:
+        parts.append(len(part))
+        batch.fill(part, part)
+    assert (parts[-2:], sum(parts)) == ([7, 6], 48)
+
+
 def test_nothing_is_taken_once_it_is_over():
     batch = Batch[int, int](range(4), 2)
     first = batch.take()

@@ -1,4 +1,4 @@
-"""Engines on execnet gateways: the same results on any number of workers, whatever happens to some of them."""
+"""Engines on workers: the same results on any number of workers, whatever happens to some of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import contextlib
 import gc
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import execnet
@@ -19,16 +20,19 @@ import pytest
 from places import PLENTY_SECONDS, find_function, find_global
 
 import pytest_causechain
-from pytest_causechain.lab import crew as crew_module
-from pytest_causechain.lab import remote_lab
-from pytest_causechain.lab.crew import Crew, Place, Share
+from pytest_causechain.lab import gateways, remote_lab
+from pytest_causechain.lab.crew import Crew, MakeWorker, Share
+from pytest_causechain.lab.engine import Call
 from pytest_causechain.lab.flights import Limits
+from pytest_causechain.lab.gateways import GatewayWorker
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.workers import OwnWorker
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.intervention import Intervention, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.process.companion import CompanionLost
 from pytest_causechain.process.maps import list_children
 from pytest_causechain.recording.programs import identify_program
 
@@ -72,23 +76,24 @@ def group() -> Iterator[execnet.Group]:
 
 @pytest.fixture
 def open_crew(group, tmp_path, monkeypatch) -> Iterator[OpenCrew]:
-    """open_crew(*specs): workers on gateways of these kinds, which leave nothing behind."""
+    """open_crew(*specs): workers of these kinds, which leave nothing behind."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(remote_lab, "WORTHWHILE_SECONDS", 0.0)
     with contextlib.ExitStack() as stack:
 
         def open_one(*specs: str) -> Crew:
-            return stack.enter_context(Crew([make_place(group, n, spec) for n, spec in enumerate(specs)]))
+            return stack.enter_context(Crew([make_worker(group, n, spec) for n, spec in enumerate(specs)]))
 
         yield open_one
     assert list(tmp_path.iterdir()) == []
 
 
-def make_place(group: execnet.Group, number: int, spec: str) -> Place:
-    is_local = spec.startswith("popen")
-    # Others have the path that they were started with.
-    path = tuple(sys.path) if is_local else None
-    return Place(f"w{number}", partial(group.makegateway, f"{spec}//id=w{number}"), is_local, path)
+def make_worker(group: execnet.Group, number: int, spec: str) -> MakeWorker:
+    """On a gateway of that kind; "own" is one without."""
+    name = f"w{number}"
+    if spec == "own":
+        return partial(OwnWorker, name)
+    return partial(GatewayWorker, name, group.makegateway(f"{spec}//id={name}"), spec.startswith("popen"))
 
 
 def open_lab(command: Command, crew: Crew | None, is_parallel: bool = True) -> RemoteLab:
@@ -127,10 +132,15 @@ def end_gateway(group: execnet.Group, name: str, sign: signal.Signals = signal.S
     os.kill(group[name]._io.popen.pid, sign)
 
 
+@pytest.fixture(params=["own", "popen"])
+def worker(request) -> str:
+    return request.param
+
+
 class TestSpreading:
     @pytest.mark.parametrize("workers", [1, 2, 3])
-    def test_same_results_on_any_number_of_workers(self, command, open_crew, workers):
-        crew = open_crew(*["popen"] * workers)
+    def test_same_results_on_any_number_of_workers(self, command, open_crew, worker, workers):
+        crew = open_crew(*[worker] * workers)
         with open_lab(command, crew) as lab:
             await_width(lab, workers)
             assert try_numbers(lab) == EXPECTED
@@ -141,8 +151,8 @@ class TestSpreading:
             assert crew.busy == workers
         assert (crew.busy, crew.notes) == (0, [])
 
-    def test_what_nobody_asked_for_is_cancelled_on_the_others_too(self, command, open_crew):
-        with open_lab(command, open_crew("popen", "popen")) as lab:
+    def test_what_nobody_asked_for_is_cancelled_on_the_others_too(self, command, open_crew, worker):
+        with open_lab(command, open_crew(worker, worker)) as lab:
             await_width(lab, 2)
             lab.run_seconds = 2 * PLENTY_SECONDS
             transfers = set_numbers(lab, [5, -1])
@@ -159,15 +169,15 @@ class TestSpreading:
             seen = lab.speculate("passing", stop_at_main(lab), set_numbers(lab, [5, 7]))
             assert [run.stdout for run in seen] == [b"10\n", b"14\n"]
 
-    def test_one_at_a_time(self, command, open_crew):
-        crew = open_crew("popen", "popen")
+    def test_one_at_a_time(self, command, open_crew, worker):
+        crew = open_crew(worker, worker)
         with open_lab(command, crew, is_parallel=False) as lab:
             for _ in range(3):
                 assert try_numbers(lab) == EXPECTED
             assert (lab.width, crew.busy) == (1, 1)
 
-    def test_who_works_for_another_diagnosis_is_left_alone(self, command, open_crew):
-        crew = open_crew("popen", "popen")
+    def test_who_works_for_another_diagnosis_is_left_alone(self, command, open_crew, worker):
+        crew = open_crew(worker, worker)
         with open_lab(command, crew) as one, open_lab(command, crew) as other:
             assert [worker.leases for worker in crew.workers] == [1, 1]
             for lab in (one, other):
@@ -175,9 +185,12 @@ class TestSpreading:
                 assert lab.width == 1
 
     def test_free_workers_are_shared_fairly(self, command, open_crew):
-        crew = open_crew(*["popen"] * 4)
+        crew = open_crew(*["own"] * 4)
         with crew.diagnosing(), crew.diagnosing(), open_lab(command, crew), open_lab(command, crew):
-            assert [len(crew.borrow()) for _ in range(3)] == [1, 1, 0]
+            borrowed = [crew.borrow() for _ in range(3)]
+            assert [len(engines) for engines in borrowed] == [1, 1, 0]
+            for engine in chain(*borrowed):
+                engine.close()
 
 
 class TestSpareEngines:
@@ -200,6 +213,95 @@ class TestSpareEngines:
         with open_lab(command, crew) as lab:
             assert try_numbers(lab) == EXPECTED
         assert crew.notes == []
+
+
+class TestOwnWorkers:
+    def test_the_next_lab_need_not_wait_for_a_new_process(self, command, open_crew):
+        crew = open_crew("own")
+        seen = []
+        for _ in range(3):
+            with open_lab(command, crew) as lab:
+                assert try_numbers(lab) == EXPECTED
+                seen.append(engine_of(lab))
+        assert seen[0] == seen[1] == seen[2]
+
+    def test_the_next_one_gets_ready_meanwhile(self, command, open_crew):
+        crew = open_crew("own", "own", "own")
+        before = set(list_children(os.getpid()))
+        with open_lab(command, crew) as lab:
+            prepared = set(list_children(os.getpid())) - before - {engine_of(lab)}
+            assert len(prepared) == 1
+            with open_lab(command, crew) as other:
+                assert {engine_of(other)} == prepared
+
+    def test_one_that_has_died_meanwhile(self, command, open_crew):
+        crew = open_crew("own")
+        with open_lab(command, crew) as lab:
+            assert try_numbers(lab) == EXPECTED
+            engine = engine_of(lab)
+        os.kill(engine, signal.SIGKILL)
+        with open_lab(command, crew) as lab:
+            assert try_numbers(lab) == EXPECTED
+        assert crew.notes == []
+
+    def test_one_killed_amid_a_diagnosis_is_replaced(self, command, open_crew):
+        with open_lab(command, open_crew("own")) as lab:
+            os.kill(engine_of(lab), signal.SIGKILL)
+            assert try_numbers(lab) == EXPECTED
+
+    def test_a_helper_killed_amid_its_part(self, command, open_crew):
+        with open_lab(command, open_crew("own", "own")) as lab:
+            await_width(lab, 2)
+            (helper,) = lab._find_idle(1)
+            threading.Timer(0.02, os.kill, (helper.engine._companion._process.pid, signal.SIGKILL)).start()
+            deadline = time.monotonic() + PLENTY_SECONDS
+            while lab.width == 2 and time.monotonic() < deadline:
+                assert try_numbers(lab) == EXPECTED
+            assert helper not in lab._helpers
+
+    def test_its_engines_take_turns(self, command, open_crew):
+        crew = open_crew("own")
+        (own,) = crew.workers
+        with open_lab(command, crew) as one, open_lab(command, crew) as other, ThreadPoolExecutor(1) as pool:
+            with own.turn:
+                waiting = pool.submit(other.experiment, "passing")
+                assert wait([waiting], 0.3).done == set()
+            assert waiting.result(PLENTY_SECONDS) == one.experiment("passing")
+
+    def test_one_that_is_given_up_amid_work(self, command, open_crew):
+        crew = open_crew("own")
+        with open_lab(command, crew) as lab, ThreadPoolExecutor(1) as pool:
+            lab.run_seconds = PLENTY_SECONDS
+            engine = lab._engine
+            message = Call("experiments", ("passing", stop_at_main(lab), tuple(set_numbers(lab, [-1]))))
+            endless = pool.submit(engine.exchange, message, PLENTY_SECONDS)
+            while not engine._companion.is_busy:
+                time.sleep(0.01)
+            engine.close()
+            assert isinstance(endless.exception(PLENTY_SECONDS), CompanionLost)
+            with pytest.raises(CompanionLost):
+                engine.exchange(message, PLENTY_SECONDS)
+            lab._engine = None
+        assert crew.busy == 0
+
+    def test_an_interrupted_diagnosis_waits_for_nobody(self, command):
+        is_interrupted = threading.Event()
+
+        def check() -> None:
+            if is_interrupted.is_set():
+                raise KeyboardInterrupt
+
+        with Crew([partial(OwnWorker, "w0")], check) as crew, open_lab(command, crew) as lab:
+            lab.run_seconds = PLENTY_SECONDS
+            transfers = set_numbers(lab, [-1])
+            threading.Timer(0.05, is_interrupted.set).start()
+            with pytest.raises(KeyboardInterrupt):
+                lab.experiments("passing", stop_at_main(lab), transfers)
+            is_interrupted.clear()
+
+
+def engine_of(lab: RemoteLab) -> int:
+    return lab._engine._companion._process.pid
 
 
 class TestLostWorkers:
@@ -232,8 +334,8 @@ class TestLostWorkers:
                 try_numbers(lab)
 
     def test_one_that_hangs(self, command, open_crew, group, monkeypatch):
-        monkeypatch.setattr(crew_module, "PING_SECONDS", 0.1)
-        monkeypatch.setattr(crew_module, "SILENCE_SECONDS", 1.0)
+        monkeypatch.setattr(gateways, "PING_SECONDS", 0.1)
+        monkeypatch.setattr(gateways, "SILENCE_SECONDS", 1.0)
         crew = open_crew("popen", "popen")
         with open_lab(command, crew) as lab:
             await_width(lab, 2)
@@ -251,7 +353,7 @@ class TestLostWorkers:
             if is_interrupted.is_set():
                 raise KeyboardInterrupt
 
-        with Crew([make_place(group, 0, "popen")], check) as crew, open_lab(command, crew) as lab:
+        with Crew([make_worker(group, 0, "popen")], check) as crew, open_lab(command, crew) as lab:
             lab.run_seconds = PLENTY_SECONDS
             end_gateway(group, "w0", signal.SIGSTOP)
             threading.Timer(0.05, is_interrupted.set).start()
@@ -310,8 +412,8 @@ class TestOtherMachines:
     ("workers", "diagnoses", "has_room"), [(1, 1, False), (2, 1, True), (3, 2, False), (4, 2, True)]
 )
 def test_room_for_a_second_worker_each(workers, diagnoses, has_room):
-    places = [Place(f"w{number}", lambda: pytest.fail("none is needed"), True) for number in range(workers)]
-    with Crew(places) as crew, contextlib.ExitStack() as stack:
+    make_workers = [partial(OwnWorker, f"w{number}") for number in range(workers)]
+    with Crew(make_workers) as crew, contextlib.ExitStack() as stack:
         for _ in range(diagnoses):
             stack.enter_context(crew.diagnosing())
         assert Share(crew).has_room == has_room

@@ -137,7 +137,7 @@ class TestOtherMachines:
 
 def test_the_last_worker_lost_amid_a_diagnosis(gate_suite, tmp_path):
     compile_program(gate_suite / "gate", GATE.replace("usleep(3000)", "usleep(100000)"))
-    command = [sys.executable, "-m", "pytest", "--cause-chain", "--cause-chain-jobs=1", "-k", "opens or last"]
+    command = [sys.executable, "-m", "pytest", "--cause-chain", "-n1", "-k", "opens or last"]
     session = subprocess.Popen(
         command, cwd=gate_suite, env=user_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -155,7 +155,7 @@ def test_the_last_worker_lost_amid_a_diagnosis(gate_suite, tmp_path):
     assert "1 failed, 2 passed" in output
     chain = read_chain(gate_suite, TESTS[0])
     assert chain["status"] in ("partial", "none")
-    lost = "the last one, worker1: its process or its connection has ended"
+    lost = "the last one, gw0: its process or its connection has ended"
     assert chain["reason"] == f"all workers are lost ({lost}): run the failing test alone."
 
 
