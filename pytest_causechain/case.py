@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.ranking import Neighbour
-from pytest_causechain.neighbours.traces import rank_by_traces, require_room
+from pytest_causechain.neighbours.traces import MOST_RUN, Ranked, rank_by_traces, require_room
 from pytest_causechain.oracle.answers import is_same_failure, take_users_word
 from pytest_causechain.oracle.exact import ExactOracle
 from pytest_causechain.oracle.symptom import learn_symptom
@@ -35,9 +34,9 @@ from pytest_causechain.settings import Settings
 
 # When the nearest passing run or the best repair gives no chain, the next ones are asked, as long as there is time.
 NEIGHBOURS_TRIED, TWINS_TRIED = 3, 3
-# Of the time for a failing test: for comparing the passing runs with it; of what is left then, for the search for
-# repairs; and of the rest for the twin.
-TRACES_SHARE, REPAIRS_SHARE, TWIN_SHARE = 0.1, 0.4, 0.5
+# Of the time for a failing test: for the search for repairs; of what is left then, for the twin; and of what is left
+# when neighbours are compared, for finding the nearest.
+REPAIRS_SHARE, TWIN_SHARE, TRACES_SHARE = 0.4, 0.5, 0.1
 TELLS_LITTLE = "the cause stays in the same variables from beginning to end"
 # Other failing tests of the program whose repairs are asked for.
 VOTERS = 2
@@ -70,12 +69,8 @@ class Case(Closing):
     _findings: Findings | None = None
     # Why there are none.
     _obstacle: str | None = None
-    # Of its neighbours and findings: several failing tests may be diagnosed at a time.
+    # Of its findings: several failing tests may be diagnosed at a time.
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    # Passing tests whose runs are of no use, with the reason; and how many of the others' runs were traced.
-    _refused: dict[str, Rival] = field(default_factory=dict)
-    _traced: int = 0
-    _is_ranked: bool = False
     # Where the tests are asked, one question at a time.
     _witness: Witness | None = None
     _asking: threading.RLock = field(default_factory=threading.RLock)
@@ -101,6 +96,13 @@ class Case(Closing):
             raise Interrupted(self._join([*twins, *nears], time.monotonic() - begin, "interrupted.")) from None
         return self._join([*twins, *nears], time.monotonic() - begin)
 
+    def find_neighbours_chain(self) -> Chain | None:
+        """As if there were no repairs; None where there is no neighbour."""
+        chains: list[Chain] = []
+        with self:
+            self._compare_neighbours(chains, time.monotonic() + self.settings.timeout_seconds, lambda: False)
+        return next(iter(chains), None)
+
     def close(self) -> None:
         if self._witness is not None:
             self._witness.close()
@@ -110,35 +112,43 @@ class Case(Closing):
         """A Hearing of that kind; the first one opens where the tests are asked."""
         with self._asking:
             if self._witness is None:
-                self._witness = self.open_replay([self.test, *(near.recording.test for near in self._peers)])
+                candidates = self.neighbours[:MOST_RUN]
+                self._witness = self.open_replay([self.test, *(near.recording.test for near in candidates)])
             return make(self._witness, self._asking, deadline, self.test, self.run, self.crash, *more)
 
     def _collect(self, twins: list[Chain], nears: list[Chain], deadline: float) -> None:
         """The neighbour's chain needs no repairs: where a worker is free, both are looked for at a time."""
         share, beside = self.settings.share, None
+        are_compared = threading.Event()
+
+        def is_told() -> bool:
+            """By the twin's chain; the neighbour's waits for that."""
+            are_compared.wait()
+            return any(chain.status != "none" for chain in twins)
 
         def look_up(text: str) -> None:
             """Repairs are looked for, so that there will be some work."""
             nonlocal beside
             self.progress(text)
-            if beside is None and self._peers and share is not None and share.has_room:
-                beside = pool.submit(self._compare_neighbours, nears, deadline)
+            if beside is None and self.neighbours and share is not None and share.has_room:
+                beside = pool.submit(self._compare_neighbours, nears, deadline, is_told)
 
         with ThreadPoolExecutor(1, "causechain-neighbour") as pool:
-            # Another failing test that asks for our repairs meanwhile waits for them.
-            with self._lock:
-                self._rank_neighbours(deadline)
+            try:
+                # Another failing test that asks for our repairs meanwhile waits for them.
                 self.find_repairs(deadline, look_up)
-            now = time.monotonic()
-            for other in self.also_failing[:VOTERS]:
-                other.vote()
-            # The others have time of their own.
-            deadline += time.monotonic() - now
-            now = time.monotonic()
-            is_last = beside is not None or not self._peers
-            self._compare_twins(twins, now + (1.0 if is_last else TWIN_SHARE) * (deadline - now))
+                now = time.monotonic()
+                for other in self.also_failing[:VOTERS]:
+                    other.vote()
+                # The others have time of their own.
+                deadline += time.monotonic() - now
+                now = time.monotonic()
+                is_last = beside is not None or not self.neighbours
+                self._compare_twins(twins, now + (1.0 if is_last else TWIN_SHARE) * (deadline - now))
+            finally:
+                are_compared.set()
             if beside is None:
-                self._compare_neighbours(nears, deadline)
+                self._compare_neighbours(nears, deadline, is_told)
             else:
                 beside.result()
 
@@ -148,49 +158,26 @@ class Case(Closing):
         with keeping(chains):
             chains += keep_best(diagnoses, deadline, lambda chain: chain.status != "none")[:1]
 
-    def _compare_neighbours(self, chains: list[Chain], deadline: float) -> None:
-        diagnoses = (partial(self._diagnose_neighbour, near, deadline) for near in self._peers)
+    def _compare_neighbours(self, chains: list[Chain], deadline: float, is_told: Callable[[], bool]) -> None:
+        ranked = self._rank_neighbours(deadline)
+        peers = ranked.neighbours[:NEIGHBOURS_TRIED]
+        if ranked.refused and not peers:
+            closest, why = ranked.refused[0]
+            self.absence = f"no passing neighbour; {closest.recording.test} comes closest, but {why}"
+        diagnoses = (partial(self._diagnose_neighbour, near, deadline, is_told) for near in peers)
         with keeping(chains):
             tried = keep_best(diagnoses, deadline, lambda chain: bool(chain.transitions))
-            chains += [self._name_rivals(best, tried) for best in tried[:1]]
+            chains += [name_rivals(best, tried, ranked) for best in tried[:1]]
 
-    # Neighbours
-
-    @property
-    def _peers(self) -> Sequence[Neighbour]:
-        usable = (near for near in self.neighbours if near.recording.test not in self._refused)
-        return list(islice(usable, NEIGHBOURS_TRIED))
-
-    def _rank_neighbours(self, deadline: float) -> None:
-        """By what their runs do, once; a single one is taken as it is."""
-        if len(self.neighbours) < 2 or self._is_ranked:
-            return
-        self._is_ranked = True
+    def _rank_neighbours(self, deadline: float) -> Ranked:
+        """By what their runs do; a single one is taken as it is."""
+        if len(self.neighbours) < 2:
+            return Ranked(tuple(self.neighbours))
         self.progress("comparing the passing runs with it")
         now = time.monotonic()
         end = now + TRACES_SHARE * (deadline - now)
         known = (self.settings.libraries, self.settings.cache, self.settings.precautions, self.settings.share)
-        ranked = rank_by_traces(self.command, self.neighbours, end, *known)
-        self._traced = ranked.traced
-        self._refused = {
-            near.recording.test: Rival(near.recording.test, None, near.why, reason) for near, reason in ranked.refused
-        }
-        self.neighbours = (*ranked.neighbours, *(near for near, _ in ranked.refused))
-        if not self._peers:
-            closest = next(iter(self._refused.values()))
-            self.absence = f"no passing neighbour; {closest.test} comes closest, but {closest.refused}"
-
-    def _name_rivals(self, best: Chain, tried: Sequence[Chain]) -> Chain:
-        """Those that were looked at beside the one that was taken."""
-        if best.passing is None:
-            return best
-        reasons = {chain.passing.test: chain.reason or TELLS_LITTLE for chain in tried if chain.passing is not None}
-        told = [
-            Rival(near.recording.test, near.distance, near.why, reasons.get(near.recording.test))
-            for near in self.neighbours[: max(self._traced, len(tried))]
-        ]
-        rivals = [rival for rival in (*told, *self._refused.values()) if rival.test != best.passing.test]
-        return replace(best, passing=replace(best.passing, rivals=tuple(rivals)))
+        return rank_by_traces(self.command, self.neighbours, end, *known)
 
     # Repairs
 
@@ -200,7 +187,6 @@ class Case(Closing):
             if self._findings is None:
                 deadline = time.monotonic() + self.settings.timeout_seconds
                 with self:
-                    self._rank_neighbours(deadline)
                     self.find_repairs(deadline, self.progress)
 
     def find_repairs(self, deadline: float, progress: Progress) -> Findings:
@@ -214,7 +200,8 @@ class Case(Closing):
             begin = time.monotonic()
             end = begin + REPAIRS_SHARE * (deadline - begin)
             commands = [neighbour.run.command for neighbour in self.neighbours]
-            passing = [command for command in commands if Path(command.cwd).is_dir()]
+            present = {cwd for cwd in {command.cwd for command in commands} if Path(cwd).is_dir()}
+            passing = [command for command in commands if command.cwd in present]
             failing = [other.command for other in self.also_failing]
             try:
                 hearing = self._hear(Hearing, end)
@@ -249,13 +236,14 @@ class Case(Closing):
         learn = partial(learn_exact, hearing.ask)
         return diagnosis.diagnose_pair(pair, learn, settings, self.progress)
 
-    def _diagnose_neighbour(self, neighbour: Neighbour, deadline: float) -> Chain:
+    def _diagnose_neighbour(self, neighbour: Neighbour, deadline: float, is_told: Callable[[], bool]) -> Chain:
         left = deadline - time.monotonic()
         test = neighbour.recording.test
         pair = Pair(neighbour.run.command, self.command, test, self.test, neighbour.distance, neighbour.why)
         hearing = self._hear(NeighbourHearing, deadline, test, neighbour.run)
         settings = replace(self.settings, timeout_seconds=left)
-        return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress)
+        more = () if neighbour.is_asked_for else (is_told,)
+        return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress, *more)
 
     def _join(self, chains: Sequence[Chain], seconds: float, reason: str | None = None) -> Chain:
         """The twin's chain first where there is one, with all repairs and suspects."""
@@ -301,6 +289,20 @@ def keeping(chains: list[Chain]) -> Iterator[None]:
     except Interrupted as interrupt:
         chains.append(interrupt.chain)
         raise KeyboardInterrupt from None
+
+
+def name_rivals(best: Chain, tried: Sequence[Chain], ranked: Ranked) -> Chain:
+    """Those that were looked at beside the one that was taken."""
+    if best.passing is None:
+        return best
+    reasons = {chain.passing.test: chain.reason or TELLS_LITTLE for chain in tried if chain.passing is not None}
+    told = [
+        Rival(near.recording.test, near.distance, near.why, reasons.get(near.recording.test))
+        for near in ranked.neighbours[: max(ranked.traced, len(tried))]
+    ]
+    refused = [Rival(near.recording.test, None, near.why, reason) for near, reason in ranked.refused]
+    rivals = [rival for rival in (*told, *refused) if rival.test != best.passing.test]
+    return replace(best, passing=replace(best.passing, rivals=tuple(rivals)))
 
 
 def is_neighbours(chain: Chain) -> bool:

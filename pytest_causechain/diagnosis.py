@@ -31,6 +31,8 @@ from pytest_causechain.settings import Settings
 
 # The original runs are repeated this often before anything is concluded from them.
 REPETITIONS = 3
+# When so many were tried, a chain that is told beside another one is looked at no closer.
+ENOUGH_MOMENTS = 20
 # Rules that tell for any input whether a run is right. Where the output is wrong, a run with an input that no test has
 # may print something else that is wrong, too.
 TELLING = ("crash", "hang", "user")
@@ -88,10 +90,16 @@ def diagnose(
 
 
 def diagnose_pair(
-    pair: Pair, learn_oracle: LearnOracle, settings: Settings, progress: Progress = lambda text: None
+    pair: Pair,
+    learn_oracle: LearnOracle,
+    settings: Settings,
+    progress: Progress = lambda text: None,
+    is_told: Callable[[], bool] = lambda: False,
 ) -> Chain:
-    """Never raises but Interrupted: a problem becomes the chain's reason, what is known by then stays in it."""
-    diagnosis = _Diagnosis(pair, learn_oracle, settings, progress)
+    """Never raises but Interrupted: a problem becomes the chain's reason, what is known by then stays in it. When it
+    takes long, `is_told` is asked whether another chain tells how the failure comes about: then this one need not be
+    known to the last statement."""
+    diagnosis = _Diagnosis(pair, learn_oracle, settings, progress, is_told)
     try:
         diagnosis.run()
     except Refusal as refusal:
@@ -104,8 +112,16 @@ def diagnose_pair(
 class _Diagnosis:
     """The steps in order, keeping what each found so that a chain can be made at any time."""
 
-    def __init__(self, pair: Pair, learn_oracle: LearnOracle, settings: Settings, progress: Progress) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        learn_oracle: LearnOracle,
+        settings: Settings,
+        progress: Progress,
+        is_told: Callable[[], bool],
+    ) -> None:
         self.pair, self.learn_oracle, self.settings, self.progress = pair, learn_oracle, settings, progress
+        self.is_told = is_told
         self.begin = time.monotonic()
         self.deadline = self.begin + settings.timeout_seconds
         self.trace_seconds = 0.0
@@ -268,12 +284,14 @@ class _Diagnosis:
     def refine(self, timeline: Timeline, search: TransitionSearch[Moment, Isolated]) -> None:
         """Finer moments where the cause moves, until there are none.
 
-        The latest first: should time run out, it is the reading of the input that stays coarse."""
+        The latest first: should it end before, it is the reading of the input that stays coarse."""
         if not search.known:
             for call in timeline.calls()[:1]:
                 self.look_closer(search, call, timeline.statements(call))
         opened: set[tuple[Moment, Moment | None]] = set()
         while gap := next((gap for gap in gaps(search) if gap not in opened), None):
+            if len(search.known) + len(search.refused) >= ENOUGH_MOMENTS and self.is_told():
+                break
             if not self.look_closer(search, gap[0], timeline.calls(*gap)):
                 opened.add(gap)
                 self.look_closer(search, gap[0], timeline.statements(*gap))

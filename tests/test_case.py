@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -32,11 +33,14 @@ def neighbour(name: str) -> Neighbour:
 
 
 class Stage:
-    """A case whose ranking and diagnoses are given; `tried` are the passing tests compared with."""
+    """A case whose ranking and diagnoses are given; `tried` are the passing tests compared with, `brief` those of them
+    that need not be looked at closely, `asked_for` the one that the user wants."""
 
     def __init__(self, patch: pytest.MonkeyPatch, results: dict[str, dict[str, object]]) -> None:
         self.results = results
         self.tried: list[str] = []
+        self.brief: list[str] = []
+        self.asked_for = ""
         self.ranked: list[str] = []
         self.refused: dict[str, str] = {}
         patch.setattr(diagnosis, "diagnose_pair", self.diagnose)
@@ -44,8 +48,10 @@ class Stage:
         patch.setattr(Case, "find_repairs", lambda self, deadline, progress: None)
         patch.setattr(Case, "_hear", lambda self, make, deadline, *more: make(*[None] * 6, *more))
 
-    def diagnose(self, pair: diagnosis.Pair, *_: object) -> Chain:
+    def diagnose(self, pair: diagnosis.Pair, *more: object) -> Chain:
         self.tried.append(pair.passing_test)
+        is_told = dict(enumerate(more)).get(3, lambda: False)
+        self.brief += [pair.passing_test] * is_told()  # type: ignore[operator]
         passing = Party(pair.passing_test, (), "/", "", "", pair.distance, pair.why)
         peer = Peer("neighbour", pair.passing_test)
         return Chain("fails", passing=passing, peer=peer, **self.results[pair.passing_test])  # type: ignore[arg-type]
@@ -61,7 +67,7 @@ class Stage:
 
     def find_chain(self, share: object = None) -> Chain:
         run = neighbour("fails").run
-        neighbours = [neighbour(name) for name in self.results]
+        neighbours = [replace(neighbour(name), is_asked_for=name == self.asked_for) for name in self.results]
         recording = Recording("fails", "failed", (run,))
         settings = Settings(share=share)  # type: ignore[arg-type]
         opened = Case(recording, run, neighbours, None, settings, None, lambda text: None)  # type: ignore[arg-type]
@@ -121,6 +127,10 @@ def test_what_it_took_is_told_without_a_chain_too():
     assert (known.interventions, known.seconds.repairs, known.seconds.total) == (7, 1.5, 2.25)
 
 
+def tell_twin(_case: Case, chains: list[Chain], _deadline: float) -> None:
+    chains.append(Chain("fails", peer=Peer("twin", "fails"), **WHOLE))  # type: ignore[arg-type]
+
+
 class Room:
     """A share of workers that has one left, or none."""
 
@@ -144,9 +154,25 @@ class TestSideBySide:
 
         monkeypatch.setattr(diagnosis, "diagnose_pair", diagnose)
         monkeypatch.setattr(Case, "find_repairs", find_repairs)
+        monkeypatch.setattr(Case, "_compare_twins", tell_twin)
         chain = stage.find_chain(Room(has_room))
         assert seen == [has_room]
-        assert (chain.status, stage.tried) == ("complete", ["a"])
+        assert (chain.status, stage.tried, stage.brief) == ("complete", ["a"], ["a"])
+
+    @pytest.mark.parametrize("has_room", [True, False])
+    def test_without_a_twin_the_whole_of_it_is_told(self, monkeypatch, has_room):
+        stage = Stage(monkeypatch, {"a": WHOLE})
+        monkeypatch.setattr(Case, "find_repairs", lambda _case, _deadline, progress: progress("begun"))
+        chain = stage.find_chain(Room(has_room))
+        assert chain.peer is not None and chain.peer.kind == "neighbour"
+        assert (stage.tried, stage.brief) == (["a"], [])
+
+    def test_one_that_the_user_asked_for_is_told_whole(self, monkeypatch):
+        stage = Stage(monkeypatch, {"a": WHOLE})
+        stage.asked_for = "a"
+        monkeypatch.setattr(Case, "_compare_twins", tell_twin)
+        stage.find_chain(Room(False))
+        assert (stage.tried, stage.brief) == (["a"], [])
 
     def test_what_both_know_is_kept_when_the_user_interrupts(self, monkeypatch):
         stage, begun = Stage(monkeypatch, {"a": WHOLE}), threading.Event()

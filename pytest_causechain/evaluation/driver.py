@@ -18,7 +18,7 @@ from pytest_causechain.evaluation.reading import Example
 from pytest_causechain.evaluation.records import Record, append_record, read_records, write_whole
 from pytest_causechain.evaluation.suite import Suite, make_command, measure_suite, show_all
 from pytest_causechain.lab.crew import Share
-from pytest_causechain.model.chain import Alternative, Chain
+from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import decode
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.recording import Recording, Run
@@ -108,12 +108,13 @@ def evaluate_version(task: Task) -> Record:
             first, *others = cases
             first.also_failing += others
             chain = first.find_chain()
+            transitions = know_transitions(task, first)
     except Refusal as refusal:
         return replace(record, reason=str(refusal))
     except Exception as error:  # of one version; the others are worth their results
         return replace(record, reason=f"an internal error came up ({error!r}): please report it.")
     write_whole(plan.directory / "chains" / f"{subject.name}-{version.name}.json", chain)
-    return conclude(record, chain, first)
+    return conclude(record, chain, first, transitions)
 
 
 @contextlib.contextmanager
@@ -126,12 +127,29 @@ def open_share(workers: int | None = None) -> Iterator[Share]:
 
 def know_suite(task: Task) -> Suite:
     """Measured once for each build."""
-    build = identify_program(str(task.version.program)).build_id
-    path = task.plan.suites / f"{task.subject.name}-{task.version.name}-{build[:12]}.json"
+    path = name_file(task, "")
     if not path.exists():
         write_whole(path, measure_suite(task.subject, task.version, task.plan.covered, task.plan.seed))
     suite: Suite = decode(Suite, json.loads(path.read_bytes()))
     return suite
+
+
+def know_transitions(task: Task, case: Case) -> tuple[Line, ...]:
+    """The lines at which the cause moves, between the first failing run and its neighbour. Found once for each build,
+    since it takes longer than a diagnosis, which tells of the neighbour in brief where it has a twin."""
+    path = name_file(task, "-transitions")
+    if not path.exists():
+        chain = case.find_neighbours_chain()
+        blamed = ((t.file, t.line) for t in chain.transitions) if chain is not None else ()
+        write_whole(path, tuple(dict.fromkeys(blamed)))
+    transitions: tuple[Line, ...] = decode(tuple[Line, ...], json.loads(path.read_bytes()))
+    return transitions
+
+
+def name_file(task: Task, what: str) -> Path:
+    """For what stays true of a build."""
+    build = identify_program(str(task.version.program)).build_id
+    return task.plan.suites / f"{task.subject.name}-{task.version.name}-{build[:12]}{what}.json"
 
 
 def open_cases(task: Task, suite: Suite, names: Sequence[str], share: Share) -> list[Case]:
@@ -167,7 +185,7 @@ def record_test(program: Program, test: Example, outcome: str) -> Recording:
     return Recording(test.name, "passed" if outcome == "passed" else "failed", (Run(make_command(program, test)),))
 
 
-def conclude(record: Record, chain: Chain, case: Case) -> Record:
+def conclude(record: Record, chain: Chain, case: Case, transitions: tuple[Line, ...]) -> Record:
     assert case.ranking is not None  # made with the chain
     repaired = dict.fromkeys(found.attempt.line for found in case.ranking.repairs())
     moments = replace(chain.statistics.moments, refused=())
@@ -177,14 +195,7 @@ def conclude(record: Record, chain: Chain, case: Case) -> Record:
         reason=chain.reason,
         peer=chain.peer.kind if chain.peer is not None else None,
         ranking=tuple(case.ranking.groups()),
-        transitions=blamed_by_neighbour(chain),
+        transitions=transitions,
         repaired=tuple(repaired),
         statistics=replace(chain.statistics, moments=moments),
     )
-
-
-def blamed_by_neighbour(chain: Chain) -> tuple[Line, ...]:
-    """The lines at which the cause moves, between the failing run and its neighbour."""
-    told: list[Chain | Alternative] = [chain, *chain.alternatives]
-    blamed = (t for one in told if one.peer is not None and one.peer.kind == "neighbour" for t in one.transitions)
-    return tuple(dict.fromkeys((transition.file, transition.line) for transition in blamed))

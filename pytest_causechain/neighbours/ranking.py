@@ -30,6 +30,8 @@ class Neighbour:
     run: Run
     distance: float
     why: str
+    # By the user.
+    is_asked_for: bool = False
 
 
 def guilty_run(recording: Recording) -> Run:
@@ -83,7 +85,7 @@ def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighb
     chosen = next((recording for recording in passing if _comparable_runs(recording, run)), None)
     if chosen is None:
         raise Refusal(_explain_unusable(passing[0], run))
-    return _measure_neighbour("asked for", run, chosen)
+    return replace(_measure_neighbour("asked for", run, chosen), is_asked_for=True)
 
 
 def choose_recalled(
