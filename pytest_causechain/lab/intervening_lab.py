@@ -158,11 +158,19 @@ class InterveningLab(PtraceLab):
         for one, other in pairs:
             compared[one][other] = compared[other][one] = None
         others = {number: tuple(with_) for number, with_ in compared.items()}
-        variants = [variant for effects in found for variant in effects.variants(others)]
+        constants = sorted({constant for effects in found for constant in effects.constants()})
+        variants = [variant for effects in found for variant in effects.variants(others, constants)]
         return [effect for effects in found for effect in effects.find()], variants, others
 
-    def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
-        """Those of the addresses that a run executes."""
+    def cover(self, side: Side, addresses: Collection[int], is_last: bool = False) -> frozenset[int]:
+        """Those of the addresses that a run executes; `is_last`: the run is made for nothing else any more."""
+        try:
+            return self._cover(side, addresses)
+        finally:
+            if is_last:
+                self._forget(side)
+
+    def _cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
         deadline = self._begin()
         with contextlib.suppress(OSError):
             marks = self._make_marks(side, frozenset(addresses), deadline)

@@ -228,8 +228,8 @@ class RemoteLab(Lab):
         effects: tuple[list[Effect], list[Variant], Compared] = self._call(Call("effects", (tuple(functions),)))
         return effects
 
-    def cover(self, side: Side, addresses: Collection[int]) -> frozenset[int]:
-        covered: frozenset[int] = self._call(Call("cover", (side, tuple(addresses))))
+    def cover(self, side: Side, addresses: Collection[int], is_last: bool = False) -> frozenset[int]:
+        covered: frozenset[int] = self._call(Call("cover", (side, tuple(addresses), is_last)))
         return covered
 
     def count(self, addresses: Collection[int], most: int) -> dict[int, int]:

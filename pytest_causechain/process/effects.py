@@ -31,7 +31,7 @@ from iced_x86 import (
 from pytest_causechain.model.intervention import Kind
 from pytest_causechain.process.linux import REGISTERS, Registers
 from pytest_causechain.process.stubs import branch_targets, overwritten
-from pytest_causechain.process.variants import Compared, Variant, find_variants
+from pytest_causechain.process.variants import Compared, Variant, find_constant, find_variants
 
 WRITES = {OpAccess.WRITE, OpAccess.READ_WRITE}
 CALLS = {FlowControl.CALL, FlowControl.INDIRECT_CALL}
@@ -121,14 +121,22 @@ class Effects:
         """The addresses of instructions that compare integers."""
         return [i.ip for i in self._instructions if i.mnemonic == Mnemonic.CMP]
 
-    def variants(self, compared: Compared) -> list[Variant]:
+    def constants(self) -> set[int]:
+        """The numbers that the code computes with."""
+        found = (find_constant(instruction, self._code_of(instruction)) for instruction in self._instructions)
+        return {constant for constant in found if constant is not None}
+
+    def variants(self, compared: Compared, constants: Sequence[int]) -> list[Variant]:
         """Of all instructions."""
         found: list[Variant] = []
         for instruction in self._instructions:
-            at = instruction.ip - self._begin
-            code, watch = self._code[at : at + instruction.len], self._block(instruction.ip).watch
-            found += find_variants(instruction, code, watch, compared)
+            watch = self._block(instruction.ip).watch
+            found += find_variants(instruction, self._code_of(instruction), watch, compared, constants)
         return found
+
+    def _code_of(self, instruction: Instruction) -> bytes:
+        at = instruction.ip - self._begin
+        return self._code[at : at + instruction.len]
 
     def _block(self, address: int) -> Block:
         return self.blocks[bisect_right(self._starts, address) - 1]

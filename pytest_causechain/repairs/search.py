@@ -1,18 +1,19 @@
 """Finds single interventions in the failing run after which its test passes.
 
-Branches come before values, and in each the lines that the suite's coverage makes suspicious; the first and the last
-visit of all places before those in between. What is known when the time is over counts."""
+Changes of the code come before branches, these before values, and in each the lines that the suite's coverage makes
+suspicious; the first and the last visit of all places before those in between. What is known when the time is over
+counts."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice, repeat, zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.flights import Limits
@@ -38,17 +39,19 @@ MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 1000
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
-# Repairs of one line that are tried on passing runs, too.
-MOST_WEIGHED = 4
+# Repairs of one line that are tried on passing runs, too, each time that more have been found.
+MOST_WEIGHED = 2
 # A value is compared with its neighbours up to here.
 MOST_SHIFTED = 2
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
-# Passing runs: whose coverage, whose values, and who is given repairs, too.
-MOST_COVERED, MOST_WATCHED, MOST_WEIGHED_ON = 60, 5, 60
-# After so many of the latter, and each time twice as many, the better half of the lines goes on.
-FIRST_WEIGHED_ON, LEAST_LINES = 10, 5
-# Passing runs that execute the line of a change which harms none of them.
-CONVINCING = 5
+# Passing runs: who is asked for coverage and given repairs, and whose values are looked at. Where nothing repairs the
+# failing run, coverage decides, and so many more are asked for theirs.
+MOST_COVERED, MOST_WATCHED, MORE_COVERED = 30, 5, 210
+# After so many that are given repairs, and each time twice as many, the better half of the lines goes on.
+FIRST_WEIGHED_ON, LEAST_LINES = 5, 5
+# Passing runs that execute the line of a change which harms none of them: while only changes of the code were tried,
+# and later.
+SOON_CONVINCING, CONVINCING = 10, 5
 WATCHED_VISITS = 4
 # Numbers at a spot that are tried before other spots have had theirs; addresses are few anyhow. Of spots that are
 # passed for the first time many are looked at in one run; of others as many as the lab keeps ready.
@@ -65,6 +68,7 @@ OUTPUT_FACTOR, LEAST_OUTPUT = 8, 1 << 16
 VARIANT_TEXTS = {
     "equal": ("equal values this way", "equal values the other way"),
     "inverted": ("this way round", "turned round"),
+    "forced": ("leading either way", "always leading to line"),
 }
 
 T = TypeVar("T")
@@ -148,13 +152,16 @@ def find_repairs(
     Refusal where nothing can be learned at all; the end of the time is none."""
     findings = Findings() if findings is None else findings
     begin = time.monotonic()
-    passing = near_and_far(passing, MOST_COVERED)
-    others = [*passing, *also_failing]
+    near = near_and_far(passing, MOST_COVERED)
+    chosen = set(near)
+    far = near_and_far([command for command in passing if command not in chosen], MORE_COVERED)
+    others = [*near, *also_failing, *far]
+    sides = iter([name_other(number) for number in range(len(others))])
+    runs = Others(list(islice(sides, len(near))), list(islice(sides, len(also_failing))), list(sides))
     try:
         known = (libraries, cache, others, None, precautions, share)
         with RemoteLab(failing, failing, deadline, None, *known) as lab:
-            search = RepairSearch(lab, len(passing), len(also_failing), ask, findings, progress)
-            search.run()
+            RepairSearch(lab, runs, ask, findings, progress).run()
     except BudgetUsedUp:
         pass
     finally:
@@ -162,16 +169,23 @@ def find_repairs(
     return findings
 
 
+class Others(NamedTuple):
+    """A lab's further runs; `far` are passing ones whose coverage may be asked for, and nothing else."""
+
+    passing: list[Side]
+    also_failing: list[Side]
+    far: list[Side]
+
+
 class RepairSearch:
-    def __init__(
-        self, lab: RemoteLab, passing: int, also_failing: int, ask: Ask, findings: Findings, progress: Progress
-    ) -> None:
+    def __init__(self, lab: RemoteLab, runs: Others, ask: Ask, findings: Findings, progress: Progress) -> None:
         self._lab, self._ask, self._findings, self._progress = lab, ask, findings, progress
-        sides = [name_other(number) for number in range(passing + also_failing)]
-        self._passing, self._also_failing = sides[:passing], sides[passing:]
+        self._passing, self._also_failing, self._far = runs
         self._statements = [s.address for f in lab.program.functions for s in f.statements]
         self._covered: dict[Side, frozenset[Line]] = {}
         self._natural: dict[Side, Observation] = {}
+        # At the places of the failing run, by address and register: what passing runs have there.
+        self._seen: dict[tuple[int, str], dict[bytes, None]] = {}
         self._tried = 0
 
     def run(self) -> None:
@@ -187,16 +201,19 @@ class RepairSearch:
             self._findings.executed[position.file, position.line] = position.function
         self._findings.spectrum.failing.append(self._covered["failing"])
         self._places = Places(self._lab, executed)
-        self._seen = self._watch_values()
         self._weighed_on = self._diverse_passing()
-        for rounds in self._rounds():
+        for least, rounds in zip(chain([SOON_CONVINCING], repeat(CONVINCING)), self._rounds(), strict=False):
             for attempts in rounds:
                 if self._has_tried_enough():
                     break
                 self._try(attempts)
             self._weigh_harm()
-            if any(map(self._convinces, self._findings.found)):
+            convincing = {found.attempt.line for found in self._findings.found if self._convinces(found, least)}
+            if convincing:
+                self._try_otherwise(convincing)
                 break
+        if not any(found.is_full for found in self._findings.found):
+            self._cover_far()
         self._find_copies()
 
     # What the runs do
@@ -222,8 +239,17 @@ class RepairSearch:
         self._seconds = max(LEAST_CPU_SECONDS, PATIENCE * usual)
         self._lab.allow(usual)
 
-    def _cover(self, side: Side) -> frozenset[int]:
-        executed = self._lab.cover(side, self._statements)
+    def _cover_far(self) -> None:
+        end = time.monotonic() + COVERING_SHARE * (self._lab.deadline - time.monotonic())
+        for side in self._far:
+            if time.monotonic() >= end:
+                break
+            self._progress("looking at what more tests execute")
+            self._cover(side, is_last=True)
+            self._findings.spectrum.passing.append(self._covered[side])
+
+    def _cover(self, side: Side, is_last: bool = False) -> frozenset[int]:
+        executed = self._lab.cover(side, self._statements, is_last)
         positions = map(self._lab.program.position, executed)
         self._covered[side] = frozenset((position.file, position.line) for position in positions)
         return executed
@@ -248,25 +274,37 @@ class RepairSearch:
         # In a large program none of them may leave nothing to the others.
         share = MOST_EXPERIMENTS // 4
         later: list[Attempt] = []
+        yield chunks(islice(self._variants(is_likely=True), share), BATCH)
+        self._seen = self._watch_values()
         yield chain(
             chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH),
-            chunks(islice(self._variants(), share), BATCH),
             self._replacements(values, 0, 1, later),
             self._replacements(values, 1, FIRST_VISITS, later),
         )
         others = self._flips(branches, FIRST_VISITS, BRANCH_VISITS)
+        unlikely = islice(self._variants(is_likely=False), share)
         last: list[Attempt] = []
         further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, last)
-        yield chain(chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
+        yield chain(chunks(unlikely, BATCH), chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
+
+    def _try_otherwise(self, lines: Collection[Line]) -> None:
+        """What convinces is a change of the code, which may never show in memory: what else can be done in these lines
+        is where a chain can begin."""
+        own = [place for place in self._places.all if (place.position.file, place.position.line) in lines]
+        values = [place for place in own if place.effect.kind != "branch"]
+        branches = [place for place in own if place.effect.kind == "branch"]
+        flips = chunks(self._flips(branches, 0, FIRST_VISITS), BATCH)
+        for attempts in chain(flips, self._replacements(values, 0, FIRST_VISITS, [])):
+            self._try(attempts)
 
     def _has_tried_enough(self) -> bool:
         is_repaired = any(found.is_full for found in self._findings.found)
         return self._tried >= (ENOUGH_EXPERIMENTS if is_repaired else MOST_EXPERIMENTS)
 
-    def _convinces(self, found: Found) -> bool:
+    def _convinces(self, found: Found, least: int) -> bool:
         """A change of the code after which all is right: no other change will tell more."""
         line = found.attempt.line
-        return found.mends and sum(line in self._covered[side] for side in self._weighed_on) >= CONVINCING
+        return found.mends and sum(line in self._covered[side] for side in self._weighed_on) >= least
 
     def _rank(self, place: Place) -> tuple[float, int]:
         line = (place.position.file, place.position.line)
@@ -305,15 +343,17 @@ class RepairSearch:
             repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)
 
-    def _variants(self) -> Iterator[Attempt]:
+    def _variants(self, is_likely: bool) -> Iterator[Attempt]:
         def rank(variant: Variant) -> tuple[float, int]:
             position = self._lab.program.position_of(variant.address)
             suspicion = self._findings.spectrum.suspicion((position.file, position.line))
             return -suspicion, self._places.when(variant.watch, 1)
 
-        for variant in sorted(self._places.variants, key=rank):
+        for variant in sorted((v for v in self._places.variants if v.is_likely == is_likely), key=rank):
             position = self._lab.program.position_of(variant.address)
             was, then = VARIANT_TEXTS.get(variant.kind, (variant.was, variant.then))
+            if variant.kind == "forced":
+                then += f" {self._lab.program.position_of(variant.target).line}"
             kind: Kind = "branch" if variant.kind in VARIANT_TEXTS else "value"
             patch = Patch(variant.address, variant.code)
             commands = script_patch(self._lab.program, patch)
@@ -390,11 +430,11 @@ class RepairSearch:
             self._findings.found[number] = replace(self._findings.found[number], harmed=share)
 
     def _choose_weighed(self) -> dict[int, Line]:
-        """For each line that is new some of its repairs, by number: of each place one, then one more."""
+        """For each line some of the repairs at places that are new, by number: of each one, then one more."""
         by_line: dict[Line, dict[tuple[str, int], list[int]]] = {}
-        weighed = {found.attempt.line for found in self._findings.found if found.harmed is not None}
+        weighed = {found.attempt.place for found in self._findings.found if found.harmed is not None}
         for number, found in enumerate(self._findings.found):
-            if found.is_full and found.attempt.line not in weighed:
+            if found.is_full and found.attempt.place not in weighed:
                 by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.place, []).append(number)
         chosen = {}
         for line, places in by_line.items():
@@ -410,7 +450,7 @@ class RepairSearch:
         for place, side in enumerate(side for side in self._passing if side in self._covered):
             counts[self._covered[side]] += 1
             order.append((counts[self._covered[side]], place, side))
-        return [side for _, _, side in sorted(order)[:MOST_WEIGHED_ON]]
+        return [side for _, _, side in sorted(order)]
 
     def _alter(self, side: Side, alterations: Sequence[Intervention | Patch]) -> list[Observation]:
         self._findings.experiments += len(alterations)

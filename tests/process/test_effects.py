@@ -127,6 +127,9 @@ def test_where_a_store_goes(code, address, expression):
             [("operator", "0145fc"), ("operator", "8945fc"), ("operator", "909090")],
             id="difference",
         ),
+        pytest.param("f20f58c1", [("operator", "f20f5cc1")], id="sum-of-doubles"),
+        pytest.param("f2440f5e45f0", [("operator", "f2440f5945f0")], id="quotient-in-a-newer-register"),
+        pytest.param("f30f59c2", [("operator", "f30f5ec2")], id="product-of-floats"),
         pytest.param("4801d0", [], id="address"),
         pytest.param("4883ec10", [], id="stack"),
         pytest.param("488d45f0", [], id="variable"),
@@ -136,7 +139,23 @@ def test_where_a_store_goes(code, address, expression):
 def test_variants(code, variants):
     data = bytes.fromhex(code)
     found = find_variants(Decoder(64, data, ip=BEGIN).decode(), data, None)
-    assert [(v.kind, v.code.hex()) for v in found] == variants
+    assert [(v.kind, v.code.hex()) for v in found if v.is_likely] == variants
+
+
+@pytest.mark.parametrize(
+    ("code", "always", "never"),
+    [
+        pytest.param("7c10", "eb10", "9090", id="short"),
+        pytest.param("0f8c10000000", "90e910000000", "90" * 6, id="far"),
+    ],
+)
+def test_forced_branches(code, always, never):
+    data = bytes.fromhex(code)
+    found = [v for v in find_variants(Decoder(64, data, ip=BEGIN).decode(), data, None) if not v.is_likely]
+    end = BEGIN + len(data)
+    assert [(v.kind, v.code.hex(), v.target) for v in found] == [("forced", always, end + 16), ("forced", never, end)]
+    (jump,) = Decoder(64, bytes.fromhex(always).lstrip(b"\x90"), ip=end - len(always.removeprefix("90")) // 2)
+    assert jump.near_branch_target == end + 16
 
 
 def test_constants_that_let_a_comparison_come_out_otherwise():
@@ -144,3 +163,20 @@ def test_constants_that_let_a_comparison_come_out_otherwise():
     compared = {600: (650, 600), 650: (600,)}
     found = find_variants(Decoder(64, data, ip=BEGIN).decode(), data, None, compared)
     assert [v.then for v in found] == ["601", "599", "650", "651"]
+
+
+def test_nearest_of_the_other_constants():
+    data = bytes.fromhex("be68000000")  # mov esi, 104
+    constants = [1, 7, 100, 103, 104, 120, 500, 900]
+    found = list(find_variants(Decoder(64, data, ip=BEGIN).decode(), data, None, constants=constants))
+    assert [(v.then, v.is_likely) for v in found] == [
+        ("105", True),
+        ("103", True),
+        ("100", False),
+        ("120", False),
+        ("500", False),
+    ]
+
+
+def test_constants_of_code():
+    assert Effects(BEGIN, CHOOSES, ()).constants() == {3}

@@ -14,7 +14,7 @@ from pytest_causechain.model.intervention import Patch
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.repairs.search import Findings, find_repairs
+from pytest_causechain.repairs.search import MOST_COVERED, Findings, find_repairs
 
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 200.0
@@ -202,6 +202,14 @@ def test_without_any_passing_run(find):
     findings = find(source, "", "program")
     assert findings.spectrum.passing == []
     assert any(found.is_full for found in findings.found)
+
+
+@pytest.mark.parametrize(("expected", "covered"), [("1", MOST_COVERED), ("none of its outputs", MOST_COVERED + 9)])
+def test_more_passing_runs_are_covered_where_nothing_repairs(find, expected, covered):
+    source = HEADER + 'int main(int argc, char **argv)\n{\n    puts(argc == 7 ? "1" : "2");\n    return 0;\n}\n'
+    findings = find(source, "failing", expected, *map(str, range(MOST_COVERED + 9)))
+    assert any(found.is_full for found in findings.found) == (expected == "1")
+    assert len(findings.spectrum.passing) == covered
 
 
 def test_chance_is_refused(find):
