@@ -34,6 +34,8 @@ class Crew(Closing):
         # What keeps a worker from a program, and the programs that some worker deals with.
         self._obstacles: dict[tuple[str, str], str] = {}
         self._accepted: set[str] = set()
+        with contextlib.suppress(OSError):  # which is told of when an engine is really needed
+            self._prepare_next()
 
     def close(self) -> None:
         deadline = time.monotonic() + CLOSING_SECONDS

@@ -1,8 +1,7 @@
 """Finds single interventions in the failing run after which its test passes.
 
-Changes of the code come before branches, these before values, and in each the lines that the suite's coverage makes
-suspicious; the first and the last visit of all places before those in between. What is known when the time is over
-counts."""
+Branches and changes of the code come before values, and in each the lines that the suite's coverage makes suspicious;
+the first and the last visit of all places before those in between. What is known when the time is over counts."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat, zip_longest
+from itertools import chain, islice, takewhile, zip_longest
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -35,12 +34,12 @@ from pytest_causechain.repairs.spectrum import Line, Spectrum
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
 
 # In one failing run: where some of them repair it, more would find more repairs of the same lines.
-MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 1000
+MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 800
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
 # Repairs of one line that are tried on passing runs, too, each time that more have been found.
-MOST_WEIGHED = 2
+MOST_WEIGHED = 3
 # A value is compared with its neighbours up to here.
 MOST_SHIFTED = 2
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
@@ -49,8 +48,7 @@ BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 MOST_COVERED, MOST_WATCHED, MORE_COVERED = 30, 5, 210
 # After so many that are given repairs, and each time twice as many, the better half of the lines goes on.
 FIRST_WEIGHED_ON, LEAST_LINES = 5, 5
-# Passing runs that execute the line of a change which harms none of them: while only changes of the code were tried,
-# and later.
+# Passing runs that execute the line of a change which harms none of them: before any values were tried, and later.
 SOON_CONVINCING, CONVINCING = 10, 5
 WATCHED_VISITS = 4
 # Numbers at a spot that are tried before other spots have had theirs; addresses are few anyhow. Of spots that are
@@ -202,17 +200,19 @@ class RepairSearch:
         self._findings.spectrum.failing.append(self._covered["failing"])
         self._places = Places(self._lab, executed)
         self._weighed_on = self._diverse_passing()
-        for least, rounds in zip(chain([SOON_CONVINCING], repeat(CONVINCING)), self._rounds(), strict=False):
+        for number, rounds in enumerate(self._rounds()):
             for attempts in rounds:
                 if self._has_tried_enough():
                     break
                 self._try(attempts)
-            self._weigh_harm()
+            self._weigh_harm(only_harmless=number == 0)
+            least = CONVINCING if number else SOON_CONVINCING
             convincing = {found.attempt.line for found in self._findings.found if self._convinces(found, least)}
             if convincing:
                 self._try_otherwise(convincing)
+                self._weigh_harm()
                 break
-        if not any(found.is_full for found in self._findings.found):
+        if not self._is_repaired:
             self._cover_far()
         self._find_copies()
 
@@ -274,18 +274,21 @@ class RepairSearch:
         # In a large program none of them may leave nothing to the others.
         share = MOST_EXPERIMENTS // 4
         later: list[Attempt] = []
-        yield chunks(islice(self._variants(is_likely=True), share), BATCH)
-        self._seen = self._watch_values()
         yield chain(
             chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH),
+            chunks(islice(self._variants(is_likely=True), share), BATCH),
+        )
+        self._seen = self._watch_values()
+        unlikely = islice(self._variants(is_likely=False), share)
+        yield chain(
             self._replacements(values, 0, 1, later),
+            takewhile(lambda _: not self._is_repaired, chunks(unlikely, BATCH)),
             self._replacements(values, 1, FIRST_VISITS, later),
         )
         others = self._flips(branches, FIRST_VISITS, BRANCH_VISITS)
-        unlikely = islice(self._variants(is_likely=False), share)
         last: list[Attempt] = []
         further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, last)
-        yield chain(chunks(unlikely, BATCH), chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
+        yield chain(chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
 
     def _try_otherwise(self, lines: Collection[Line]) -> None:
         """What convinces is a change of the code, which may never show in memory: what else can be done in these lines
@@ -297,9 +300,12 @@ class RepairSearch:
         for attempts in chain(flips, self._replacements(values, 0, FIRST_VISITS, [])):
             self._try(attempts)
 
+    @property
+    def _is_repaired(self) -> bool:
+        return any(found.is_full for found in self._findings.found)
+
     def _has_tried_enough(self) -> bool:
-        is_repaired = any(found.is_full for found in self._findings.found)
-        return self._tried >= (ENOUGH_EXPERIMENTS if is_repaired else MOST_EXPERIMENTS)
+        return self._tried >= (ENOUGH_EXPERIMENTS if self._is_repaired else MOST_EXPERIMENTS)
 
     def _convinces(self, found: Found, least: int) -> bool:
         """A change of the code after which all is right: no other change will tell more."""
@@ -403,38 +409,45 @@ class RepairSearch:
         repairs = sum(found.is_full for found in self._findings.found)
         self._progress(f"intervention {self._findings.experiments}, {repairs} repairs")
 
-    def _weigh_harm(self) -> None:
+    def _weigh_harm(self, only_harmless: bool = False) -> None:
         """A program without its defect does otherwise for the failing tests alone: passing runs are given the same
         change as the failing one. Those as different as can be come first, and a repair that does more harm than
-        another one of its line is left alone."""
-        chosen = self._choose_weighed()
+        another one of its line is left alone. With `only_harmless` changes of the code are that do any, and nothing is
+        entered of them then."""
+        chosen = self._choose_weighed(only_harmless)
         alterations = {number: self._settle(self._findings.found[number].attempt) for number in chosen}
         harmed = dict.fromkeys(chosen, 0)
         least = dict.fromkeys(chosen.values(), 0)
-        self._enter_harm(dict.fromkeys(chosen, 0.0))
+        if not only_harmless:
+            self._enter_harm(dict.fromkeys(chosen, 0.0))
         halving = FIRST_WEIGHED_ON
         for tried, side in enumerate(self._weighed_on, start=1):
             lines = self._covered[side] & least.keys()
             open_ = [n for n, line in chosen.items() if line in lines and harmed[n] == least[line]]
             for number, observed in zip(open_, self._alter(side, [alterations[n] for n in open_]), strict=True):
                 harmed[number] += observed.shown != self._natural[side].shown
+            if only_harmless:
+                continue
             for line in lines:
                 least[line] = min(count for number, count in harmed.items() if chosen[number] == line)
             self._enter_harm({n: harmed[n] / tried for n, line in chosen.items() if line in least})
             if tried == halving:
                 least = keep_better(least)
                 halving *= 2
+        if only_harmless:
+            self._enter_harm({number: 0.0 for number in chosen if not harmed[number]})
 
     def _enter_harm(self, shares: dict[int, float]) -> None:
         for number, share in shares.items():
             self._findings.found[number] = replace(self._findings.found[number], harmed=share)
 
-    def _choose_weighed(self) -> dict[int, Line]:
+    def _choose_weighed(self, only_code: bool) -> dict[int, Line]:
         """For each line some of the repairs at places that are new, by number: of each one, then one more."""
         by_line: dict[Line, dict[tuple[str, int], list[int]]] = {}
         weighed = {found.attempt.place for found in self._findings.found if found.harmed is not None}
         for number, found in enumerate(self._findings.found):
-            if found.is_full and found.attempt.place not in weighed:
+            is_wanted = not only_code or isinstance(found.attempt.alteration, Patch)
+            if found.is_full and is_wanted and found.attempt.place not in weighed:
                 by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.place, []).append(number)
         chosen = {}
         for line, places in by_line.items():
