@@ -209,8 +209,9 @@ class RepairSearch:
             least = CONVINCING if number else SOON_CONVINCING
             convincing = {found.attempt.line for found in self._findings.found if self._convinces(found, least)}
             if convincing:
-                self._try_otherwise(convincing)
-                self._weigh_harm()
+                if number == 0:
+                    self._try_values(convincing)
+                    self._weigh_harm()
                 break
         if not self._is_repaired:
             self._cover_far()
@@ -290,14 +291,12 @@ class RepairSearch:
         further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, last)
         yield chain(chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
 
-    def _try_otherwise(self, lines: Collection[Line]) -> None:
-        """What convinces is a change of the code, which may never show in memory: what else can be done in these lines
-        is where a chain can begin."""
-        own = [place for place in self._places.all if (place.position.file, place.position.line) in lines]
-        values = [place for place in own if place.effect.kind != "branch"]
-        branches = [place for place in own if place.effect.kind == "branch"]
-        flips = chunks(self._flips(branches, 0, FIRST_VISITS), BATCH)
-        for attempts in chain(flips, self._replacements(values, 0, FIRST_VISITS, [])):
+    def _try_values(self, lines: Collection[Line]) -> None:
+        """What convinces is a change of the code, which may never show in memory: other values in these lines are where
+        a chain can begin."""
+        places = [place for place in self._places.all if place.effect.kind != "branch"]
+        own = [place for place in places if (place.position.file, place.position.line) in lines]
+        for attempts in self._replacements(own, 0, FIRST_VISITS, []):
             self._try(attempts)
 
     @property
@@ -412,8 +411,8 @@ class RepairSearch:
     def _weigh_harm(self, only_harmless: bool = False) -> None:
         """A program without its defect does otherwise for the failing tests alone: passing runs are given the same
         change as the failing one. Those as different as can be come first, and a repair that does more harm than
-        another one of its line is left alone. With `only_harmless` changes of the code are that do any, and nothing is
-        entered of them then."""
+        another one of its line is left alone. `only_harmless`: only changes of the code are tried, each until it does
+        any harm, and those that do none are entered."""
         chosen = self._choose_weighed(only_harmless)
         alterations = {number: self._settle(self._findings.found[number].attempt) for number in chosen}
         harmed = dict.fromkeys(chosen, 0)
