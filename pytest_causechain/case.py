@@ -27,7 +27,8 @@ from pytest_causechain.oracle.exact import ExactOracle
 from pytest_causechain.oracle.symptom import learn_symptom
 from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.process.closing import Closing
-from pytest_causechain.repairs.search import Attempt, Findings, find_repairs
+from pytest_causechain.repairs.findings import Attempt, Findings
+from pytest_causechain.repairs.search import find_repairs
 from pytest_causechain.repairs.suspects import Ranking
 from pytest_causechain.report.wording import describe_repair
 from pytest_causechain.settings import Settings
@@ -100,7 +101,7 @@ class Case(Closing):
         """As if there were no repairs; None where there is no neighbour."""
         chains: list[Chain] = []
         with self:
-            self._compare_neighbours(chains, time.monotonic() + self.settings.timeout_seconds, lambda: False)
+            self._compare_neighbours(chains, time.monotonic() + self.settings.timeout_seconds, None)
         return next(iter(chains), None)
 
     def close(self) -> None:
@@ -158,7 +159,7 @@ class Case(Closing):
         with keeping(chains):
             chains += keep_best(diagnoses, deadline, lambda chain: chain.status != "none")[:1]
 
-    def _compare_neighbours(self, chains: list[Chain], deadline: float, is_told: Callable[[], bool]) -> None:
+    def _compare_neighbours(self, chains: list[Chain], deadline: float, is_told: Callable[[], bool] | None) -> None:
         ranked = self._rank_neighbours(deadline)
         peers = ranked.neighbours[:NEIGHBOURS_TRIED]
         if ranked.refused and not peers:
@@ -236,14 +237,14 @@ class Case(Closing):
         learn = partial(learn_exact, hearing.ask)
         return diagnosis.diagnose_pair(pair, learn, settings, self.progress)
 
-    def _diagnose_neighbour(self, neighbour: Neighbour, deadline: float, is_told: Callable[[], bool]) -> Chain:
+    def _diagnose_neighbour(self, neighbour: Neighbour, deadline: float, is_told: Callable[[], bool] | None) -> Chain:
         left = deadline - time.monotonic()
         test = neighbour.recording.test
         pair = Pair(neighbour.run.command, self.command, test, self.test, neighbour.distance, neighbour.why)
         hearing = self._hear(NeighbourHearing, deadline, test, neighbour.run)
         settings = replace(self.settings, timeout_seconds=left)
-        more = () if neighbour.is_asked_for else (is_told,)
-        return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress, *more)
+        is_told = None if neighbour.is_asked_for else is_told
+        return diagnosis.diagnose_pair(pair, hearing.learn_oracle, settings, self.progress, is_told)
 
     def _join(self, chains: Sequence[Chain], seconds: float, reason: str | None = None) -> Chain:
         """The twin's chain first where there is one, with all repairs and suspects."""

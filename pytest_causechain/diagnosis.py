@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,11 +17,12 @@ from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Place, Refused, Repair, Rule, Seconds, Statistics
+from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Refused, Repair, Rule, Seconds, Statistics
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.place import Place
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.model.verdict import Oracle
@@ -94,7 +96,7 @@ def diagnose_pair(
     learn_oracle: LearnOracle,
     settings: Settings,
     progress: Progress = lambda text: None,
-    is_told: Callable[[], bool] = lambda: False,
+    is_told: Callable[[], bool] | None = None,
 ) -> Chain:
     """Never raises but Interrupted: a problem becomes the chain's reason, what is known by then stays in it. When it
     takes long, `is_told` is asked whether another chain tells how the failure comes about: then this one need not be
@@ -118,7 +120,7 @@ class _Diagnosis:
         learn_oracle: LearnOracle,
         settings: Settings,
         progress: Progress,
-        is_told: Callable[[], bool],
+        is_told: Callable[[], bool] | None,
     ) -> None:
         self.pair, self.learn_oracle, self.settings, self.progress = pair, learn_oracle, settings, progress
         self.is_told = is_told
@@ -135,6 +137,8 @@ class _Diagnosis:
         self.unshown: set[Moment] = set()
         self.left_out: set[Moment] = set()
         self.writers: dict[Moment, Place] = {}
+        # Whether it is known how the links, as they were then, hang together.
+        self.is_completed = False
 
     def run(self) -> None:
         with self.open_lab() as lab:
@@ -184,11 +188,26 @@ class _Diagnosis:
         self.inquiry = Inquiry(lab, self.timeline, oracle, likelihood, self.progress)
         self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
         self.search.add(self.timeline.calls())
-        self.find_transitions(self.inquiry, self.search)
-        self.refine(self.timeline, self.search)
-        self.find_transitions(self.inquiry, self.search)
-        self.verify_links(self.inquiry, self.search)
-        self.find_writers(lab, self.inquiry, self.search)
+        goes_on = partial(self.goes_on, lab, self.inquiry, self.search)
+        self.find_transitions(self.inquiry, self.search, goes_on)
+        self.refine(self.timeline, self.search, goes_on)
+        self.find_transitions(self.inquiry, self.search, goes_on)
+        self.complete_links(lab, self.inquiry, self.search)
+
+    def goes_on(self, lab: RemoteLab, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> bool:
+        """Whether more moments are to be looked at."""
+        if self.is_told is None or len(search.known) + len(search.refused) < ENOUGH_MOMENTS:
+            return True
+        if not self.is_completed:
+            # Who knows that may not know it yet.
+            self.complete_links(lab, inquiry, search)
+        with lab.resting():
+            return not self.is_told()
+
+    def complete_links(self, lab: RemoteLab, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
+        self.is_completed = True
+        self.verify_links(inquiry, search)
+        self.find_writers(lab, inquiry, search)
 
     def repeat_runs(self, lab: RemoteLab, learn_oracle: LearnOracle) -> Oracle:
         """Both runs again, several times: the oracle must tell them apart each time."""
@@ -247,15 +266,18 @@ class _Diagnosis:
             environment=command.environment,
         )
 
-    def find_transitions(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
+    def find_transitions(
+        self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated], goes_on: Callable[[], bool]
+    ) -> None:
         """Where the cause moves to other variables; then, where it takes on the values it ends with."""
-        search.run()
+        search.run(goes_on)
         inquiry.mind_last_values(search.known[m] for m in sorted(search.known, key=lambda m: m.time))
-        search.run()
+        search.run(goes_on)
 
     def verify_links(self, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
         """Each link of the chain as it will be told must lead to the next. One to which none leads, and without which
         the chain goes on, is another cause of the same failure: it is left out."""
+        self.left_out = set()
         links = told_links(search)
         self.unshown = {later[0] for _, later in pairwise(links)}
         place = 1
@@ -281,7 +303,9 @@ class _Diagnosis:
                 if (place := lab.find_writer("failing", *writing)) is not None:
                     self.writers[later] = place
 
-    def refine(self, timeline: Timeline, search: TransitionSearch[Moment, Isolated]) -> None:
+    def refine(
+        self, timeline: Timeline, search: TransitionSearch[Moment, Isolated], goes_on: Callable[[], bool]
+    ) -> None:
         """Finer moments where the cause moves, until there are none.
 
         The latest first: should it end before, it is the reading of the input that stays coarse."""
@@ -290,7 +314,7 @@ class _Diagnosis:
                 self.look_closer(search, call, timeline.statements(call))
         opened: set[tuple[Moment, Moment | None]] = set()
         while gap := next((gap for gap in gaps(search) if gap not in opened), None):
-            if len(search.known) + len(search.refused) >= ENOUGH_MOMENTS and self.is_told():
+            if not goes_on():
                 break
             if not self.look_closer(search, gap[0], timeline.calls(*gap)):
                 opened.add(gap)

@@ -11,12 +11,13 @@ import pytest
 from pytest_causechain import case, diagnosis
 from pytest_causechain.case import TELLS_LITTLE, Case
 from pytest_causechain.diagnosis import Interrupted
-from pytest_causechain.model.chain import Chain, Link, Party, Peer, Place, Tally, Transition, When
+from pytest_causechain.model.chain import Chain, Link, Party, Peer, Tally, Transition, When
 from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.place import Place
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import SHOWS_THE_SAME, Ranked
-from pytest_causechain.repairs.search import Findings
+from pytest_causechain.repairs.findings import Findings
 from pytest_causechain.settings import Settings
 
 LINK = Link(When("f", "f.c", 1, 1, 1, ("f",)), (), 1, Tally(), "both")
@@ -50,8 +51,8 @@ class Stage:
 
     def diagnose(self, pair: diagnosis.Pair, *more: object) -> Chain:
         self.tried.append(pair.passing_test)
-        is_told = dict(enumerate(more)).get(3, lambda: False)
-        self.brief += [pair.passing_test] * is_told()  # type: ignore[operator]
+        is_told = dict(enumerate(more)).get(3)
+        self.brief += [pair.passing_test] * (callable(is_told) and is_told())
         passing = Party(pair.passing_test, (), "/", "", "", pair.distance, pair.why)
         peer = Peer("neighbour", pair.passing_test)
         return Chain("fails", passing=passing, peer=peer, **self.results[pair.passing_test])  # type: ignore[arg-type]

@@ -13,9 +13,10 @@ from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
-from pytest_causechain.model.chain import Picture, Place, Script, Tally, Trial
+from pytest_causechain.model.chain import Picture, Script, Tally, Trial
 from pytest_causechain.model.moment import Moment, Stop
 from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.place import Place
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
@@ -114,6 +115,9 @@ class Inquiry:
         self._likelihood = likelihood
         self._comparable: dict[Moment, Comparable] = {}
         self._layouts = Layouts(lab.program.types)
+        # Whether with a configuration at a moment a later cause appears: links are asked for when they are found, and
+        # when they are told.
+        self._leads: dict[tuple[Moment, Configuration, Moment, Isolated], Outcome] = {}
         self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
         # So often was something observed, at one moment.
@@ -217,7 +221,16 @@ class Inquiry:
         return script_change(comparison, cause.deltas, is_forwards=True), undo
 
     def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
-        """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values.
+        """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values."""
+        key = (comparable.moment, configuration, *later)
+        if key not in self._leads:
+            self._leads[key] = self._look_ahead(comparable, configuration, later)
+        return self._leads[key]
+
+    def _look_ahead(
+        self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]
+    ) -> Outcome:
+        """In the passing run.
 
         What the run reads later from its input is not looked at: an input cause is there from the start."""
         moment, cause = later

@@ -34,12 +34,12 @@ from pytest_causechain.lab.laboratory import (
 )
 from pytest_causechain.lab.worker import ENGINE
 from pytest_causechain.lab.workers import Engine
-from pytest_causechain.model.chain import Place
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.place import Place
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
@@ -145,6 +145,12 @@ class RemoteLab(Lab):
         for engine in self._engines:
             engine.close()
         self._hands.shutdown()
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """It will not be asked anything for a while: its worker may help others."""
+        with self._engine.resting() if isinstance(self._engine, Engine) else contextlib.nullcontext():
+            yield
 
     @property
     def run_seconds(self) -> float:
@@ -387,10 +393,10 @@ class RemoteLab(Lab):
         """Those who have nothing else to do, when it is worth it. They get ready while the first engine goes on."""
         if self._batch_seconds < self._next_invitation or self.name == "gdb" or self._share is None:
             return
-        self._next_invitation = self._batch_seconds + WORTHWHILE_SECONDS
         engines = self._share.borrow()
         if not engines:
             return
+        self._next_invitation = self._batch_seconds + WORTHWHILE_SECONDS
         self._engines += engines
         for key in ROOTS:
             self._learn_layout(key)

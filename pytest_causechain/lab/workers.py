@@ -6,7 +6,8 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,15 @@ class Engine(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """What it does without being asked for, while an answer is waited for."""
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """It will not be asked anything for a while: others may have the worker."""
+        self.worker.count_leases(-1)
+        try:
+            yield
+        finally:
+            self.worker.count_leases(+1)
 
     def close(self, patience_seconds: float = 0.0) -> None:
         if self._is_open:
@@ -59,6 +69,10 @@ class Worker(ABC):
             answer: Answer = engine.exchange(Check(command, time.monotonic() + HELLO_SECONDS), HELLO_SECONDS)
             self._fitness[key] = answer.value
         return self._fitness[key]
+
+    def count_leases(self, change: int) -> None:
+        with self._lock:
+            self.leases += change
 
     @abstractmethod
     def prepare(self) -> None:

@@ -9,6 +9,7 @@ from pytest_causechain.model.command import Program
 from pytest_causechain.model.intervention import Kind
 from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
 from pytest_causechain.model.observation import Frame
+from pytest_causechain.model.place import Breakpoint, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +80,6 @@ class When:
     # How to get there in the passing run, for replay in plain gdb; and in the failing one.
     stops: tuple[Breakpoint, ...] = ()
     failing_stops: tuple[Breakpoint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Breakpoint:
-    """One stop on the way to a moment of the passing run: the visit-th execution of function + offset, which may lie
-    in a shared library."""
-
-    function: str
-    file: str
-    offset: int
-    visit: int
-    library: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +193,6 @@ class Link:
     def origin(self) -> Place | None:
         """The statement that made the cause so. What a function is called with was made so by its caller."""
         return self.made_by or (None if self.moment.is_entry else self.written_by)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    file: str
-    line: int
-    function: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

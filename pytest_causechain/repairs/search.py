@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice, takewhile, zip_longest
+from dataclasses import replace
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -21,16 +20,18 @@ from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.starting_lab import TEMPLATES_KEPT
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import AHEAD, ASIDE, Intervention, Kind, Patch, SeenValues, Sighting
+from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.process.variants import Variant
+from pytest_causechain.repairs.findings import Attempt, Findings, Found
+from pytest_causechain.repairs.harm import Harm, PassingRun
 from pytest_causechain.repairs.judging import Ask, Judge
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
 from pytest_causechain.repairs.scripts import script_intervention, script_patch
-from pytest_causechain.repairs.spectrum import Line, Spectrum
+from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
 
 # In one failing run: where some of them repair it, more would find more repairs of the same lines.
@@ -38,16 +39,10 @@ MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 800
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.
 MOST_COMPARED = 60
-# Repairs of one line that are tried on passing runs, too, each time that more have been found.
-MOST_WEIGHED = 3
-# A value is compared with its neighbours up to here.
-MOST_SHIFTED = 2
 BRANCH_VISITS, VALUE_VISITS, FIRST_VISITS = 9, 5, 2
 # Passing runs: who is asked for coverage and given repairs, and whose values are looked at. Where nothing repairs the
 # failing run, coverage decides, and so many more are asked for theirs.
 MOST_COVERED, MOST_WATCHED, MORE_COVERED = 30, 5, 210
-# After so many that are given repairs, and each time twice as many, the better half of the lines goes on.
-FIRST_WEIGHED_ON, LEAST_LINES = 5, 5
 # Passing runs that execute the line of a change which harms none of them: before any values were tried, and later.
 SOON_CONVINCING, CONVINCING = 10, 5
 WATCHED_VISITS = 4
@@ -71,65 +66,6 @@ VARIANT_TEXTS = {
 
 T = TypeVar("T")
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """An intervention yet to be judged, told as the repair it may be."""
-
-    alteration: Intervention | Patch
-    repair: Repair
-    when: int
-    # Whether it changes all executions of its place.
-    is_whole: bool
-    was: bytes = b""
-
-    @property
-    def line(self) -> Line:
-        return self.repair.file, self.repair.line
-
-    @property
-    def is_address(self) -> bool:
-        return isinstance(self.alteration, Intervention) and self.alteration.anchor is not None
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """What attempts have in common that differ in the visit or the value only."""
-        alteration = self.alteration
-        if isinstance(alteration, Patch):
-            return "code", alteration.address
-        return alteration.spot.kind + alteration.spot.register, alteration.spot.stops[-1].address
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """`is_full`: the test passes; else it comes nearer to that. `harmed` is the share of the passing runs that show
-    something else with the same change, where that was tried. `origin` is the line of an earlier repair that brings
-    the same value here: this one only changes a copy."""
-
-    attempt: Attempt
-    is_full: bool
-    harmed: float | None = None
-    origin: Line | None = None
-
-    @property
-    def mends(self) -> bool:
-        """A change of the code that harms no passing test."""
-        return self.is_full and self.harmed == 0 and isinstance(self.attempt.alteration, Patch)
-
-
-@dataclass(slots=True)
-class Findings:
-    """All that was learned from one failing test."""
-
-    found: list[Found] = field(default_factory=list)
-    # The lines that the failing run executes, with their functions.
-    executed: dict[Line, str] = field(default_factory=dict)
-    spectrum: Spectrum = field(default_factory=Spectrum)
-    # Lines where an intervention changes nothing but what is wrong, without mending it.
-    touched: set[Line] = field(default_factory=set)
-    experiments: int = 0
-    seconds: float = 0.0
 
 
 def find_repairs(
@@ -199,19 +135,23 @@ class RepairSearch:
             self._findings.executed[position.file, position.line] = position.function
         self._findings.spectrum.failing.append(self._covered["failing"])
         self._places = Places(self._lab, executed)
-        self._weighed_on = self._diverse_passing()
+        known = [side for side in self._passing if side in self._covered]
+        runs = [PassingRun(side, self._covered[side], self._natural[side]) for side in known]
+        self._harm = Harm(self._lab, runs, self._judge, self._limits, self._findings)
         for number, rounds in enumerate(self._rounds()):
             for attempts in rounds:
                 if self._has_tried_enough():
                     break
                 self._try(attempts)
-            self._weigh_harm(only_harmless=number == 0)
-            least = CONVINCING if number else SOON_CONVINCING
-            convincing = {found.attempt.line for found in self._findings.found if self._convinces(found, least)}
+            if number == 0:
+                self._harm.screen()
+            else:
+                self._harm.weigh()
+            convincing = self._harm.find_convincing(CONVINCING if number else SOON_CONVINCING)
             if convincing:
                 if number == 0:
                     self._try_values(convincing)
-                    self._weigh_harm()
+                    self._harm.weigh()
                 break
         if not self._is_repaired:
             self._cover_far()
@@ -305,11 +245,6 @@ class RepairSearch:
 
     def _has_tried_enough(self) -> bool:
         return self._tried >= (ENOUGH_EXPERIMENTS if self._is_repaired else MOST_EXPERIMENTS)
-
-    def _convinces(self, found: Found, least: int) -> bool:
-        """A change of the code after which all is right: no other change will tell more."""
-        line = found.attempt.line
-        return found.mends and sum(line in self._covered[side] for side in self._weighed_on) >= least
 
     def _rank(self, place: Place) -> tuple[float, int]:
         line = (place.position.file, place.position.line)
@@ -408,79 +343,6 @@ class RepairSearch:
         repairs = sum(found.is_full for found in self._findings.found)
         self._progress(f"intervention {self._findings.experiments}, {repairs} repairs")
 
-    def _weigh_harm(self, only_harmless: bool = False) -> None:
-        """A program without its defect does otherwise for the failing tests alone: passing runs are given the same
-        change as the failing one. Those as different as can be come first, and a repair that does more harm than
-        another one of its line is left alone. `only_harmless`: only changes of the code are tried, each until it does
-        any harm, and those that do none are entered."""
-        chosen = self._choose_weighed(only_harmless)
-        alterations = {number: self._settle(self._findings.found[number].attempt) for number in chosen}
-        harmed = dict.fromkeys(chosen, 0)
-        least = dict.fromkeys(chosen.values(), 0)
-        if not only_harmless:
-            self._enter_harm(dict.fromkeys(chosen, 0.0))
-        halving = FIRST_WEIGHED_ON
-        for tried, side in enumerate(self._weighed_on, start=1):
-            lines = self._covered[side] & least.keys()
-            open_ = [n for n, line in chosen.items() if line in lines and harmed[n] == least[line]]
-            for number, observed in zip(open_, self._alter(side, [alterations[n] for n in open_]), strict=True):
-                harmed[number] += observed.shown != self._natural[side].shown
-            if only_harmless:
-                continue
-            for line in lines:
-                least[line] = min(count for number, count in harmed.items() if chosen[number] == line)
-            self._enter_harm({n: harmed[n] / tried for n, line in chosen.items() if line in least})
-            if tried == halving:
-                least = keep_better(least)
-                halving *= 2
-        if only_harmless:
-            self._enter_harm({number: 0.0 for number in chosen if not harmed[number]})
-
-    def _enter_harm(self, shares: dict[int, float]) -> None:
-        for number, share in shares.items():
-            self._findings.found[number] = replace(self._findings.found[number], harmed=share)
-
-    def _choose_weighed(self, only_code: bool) -> dict[int, Line]:
-        """For each line some of the repairs at places that are new, by number: of each one, then one more."""
-        by_line: dict[Line, dict[tuple[str, int], list[int]]] = {}
-        weighed = {found.attempt.place for found in self._findings.found if found.harmed is not None}
-        for number, found in enumerate(self._findings.found):
-            is_wanted = not only_code or isinstance(found.attempt.alteration, Patch)
-            if found.is_full and is_wanted and found.attempt.place not in weighed:
-                by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.place, []).append(number)
-        chosen = {}
-        for line, places in by_line.items():
-            rows = ([numbers[n - 1] for n in spread(len(numbers), MOST_WEIGHED)] for numbers in places.values())
-            turns = (number for turn in zip_longest(*rows) for number in turn if number is not None)
-            chosen.update(dict.fromkeys(islice(turns, MOST_WEIGHED), line))
-        return chosen
-
-    def _diverse_passing(self) -> list[Side]:
-        """Of those that execute the same lines one, then one more, always the nearest."""
-        counts: Counter[frozenset[Line]] = Counter()
-        order = []
-        for place, side in enumerate(side for side in self._passing if side in self._covered):
-            counts[self._covered[side]] += 1
-            order.append((counts[self._covered[side]], place, side))
-        return [side for _, _, side in sorted(order)]
-
-    def _alter(self, side: Side, alterations: Sequence[Intervention | Patch]) -> list[Observation]:
-        self._findings.experiments += len(alterations)
-        return self._lab.interventions(side, alterations, self._limits)
-
-    def _settle(self, attempt: Attempt) -> Intervention | Patch:
-        """For other runs: at the first visit, since there may be no other one. A branch that goes the other way in the
-        failing run may go that way in them anyhow; what was one too many there is one too many in them."""
-        alteration = attempt.alteration
-        if isinstance(alteration, Patch):
-            return alteration
-        first, *rest = alteration.spot.stops
-        elsewhere = replace(alteration, spot=replace(alteration.spot, stops=(replace(first, visit=1), *rest)))
-        if alteration.spot.kind != "branch":
-            return replace(elsewhere, shift=find_shift(attempt.was, alteration.data))
-        (observed,) = self._lab.interventions("failing", [replace(alteration, data=AHEAD)], self._limits)
-        return replace(elsewhere, data=AHEAD if self._judge(observed) == "repaired" else ASIDE)
-
     def _find_copies(self) -> None:
         """What was, and is then, the same as at an earlier repair may come from there: the run tells."""
         earlier: dict[tuple[bytes, bytes], list[Attempt]] = {}
@@ -505,20 +367,6 @@ class RepairSearch:
             return False
         spot = replace(later.alteration.spot, stops=stops)
         return self._lab.follow("failing", earlier.alteration, spot) == later.alteration.data
-
-
-def find_shift(was: bytes, then: bytes) -> int:
-    """By how much a number is another one, where it is little; 0 where the value itself counts, as of truth values."""
-    one, other = (int.from_bytes(data, "little", signed=True) for data in (was, then))
-    return other - one if abs(other - one) <= MOST_SHIFTED and not {one, other} <= {0, 1} else 0
-
-
-def keep_better(harms: dict[Line, int]) -> dict[Line, int]:
-    """The half with less harm, and all that are as good as the last of it."""
-    if len(harms) <= LEAST_LINES:
-        return harms
-    bound = sorted(harms.values())[max(LEAST_LINES, len(harms) // 2) - 1]
-    return {line: harm for line, harm in harms.items() if harm <= bound}
 
 
 def near_and_far(items: Sequence[T], most: int) -> list[T]:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from pytest_causechain.model.chain import Suspect
-from pytest_causechain.model.intervention import Patch
-from pytest_causechain.repairs.search import Findings, Found
+from pytest_causechain.repairs.findings import Findings, Found
 from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.report.wording import count_of, describe_repair
 
@@ -127,12 +126,12 @@ class Ranking:
         return [tuple(group) for _, group in groupby(self.lines, key=lambda line: self._key(line)[:-1])]
 
     def twins(self) -> list[Found]:
-        """The own test's best repairs, as different as can be: what a variant of an instruction changes may never
-        come to lie in memory, where a chain could begin."""
+        """The own test's best repairs, as different as can be. What a change of the code alters may never come to lie
+        in memory, where a chain could begin: of a line, one of a value or a branch comes first."""
         different: dict[tuple[Line, bool], Found] = {}
-        for found in self.repairs():
-            attempt = found.attempt
-            different.setdefault((attempt.line, isinstance(attempt.alteration, Patch)), found)
+        for line in self.lines:
+            for found in sorted(self._lines[line].full, key=lambda found: (found.is_of_code, *weigh(found))):
+                different.setdefault((line, found.is_of_code), found)
         return list(different.values())
 
     def repairs(self) -> list[Found]:

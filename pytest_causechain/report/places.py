@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from pytest_causechain.model.chain import Chain, Link, Place, Suspect, Transition
+from pytest_causechain.model.chain import Chain, Link, Suspect, Transition
+from pytest_causechain.model.place import Place
 from pytest_causechain.report.wording import printable
 
 

@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pytest_causechain.model.chain import Cause, Chain, Link, Party, Repair
+# An engine, which takes its sentences from here too, need not know of chains.
+if TYPE_CHECKING:
+    from pytest_causechain.model.chain import Cause, Chain, Link, Party, Repair
 
 # Two values of this length and their variable still fit into two lines of the report's text column.
 VALUE_LIMIT = 32

@@ -107,10 +107,11 @@ class TransitionSearch(Generic[M, C]):
         self._untried = sorted({*self._untried, *new}, key=self._order)
         return bool(new)
 
-    def run(self) -> None:
+    def run(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Narrow until all transitions are direct; to be called again after `add`, or after an exception.
 
-        The widest interval goes first, so that a search cut short knows all parts of the chain equally well.
+        The widest interval goes first, so that a search cut short, by an exception or because it no longer `goes_on`,
+        knows all parts of the chain equally well.
         """
         if not self.known:
             # The start is mostly transferable. Where it is not, or the runs are alike for long before they differ:
@@ -123,6 +124,8 @@ class TransitionSearch(Generic[M, C]):
         self._extend(self._untried_after_last)
         self._extend(self._untried_before_first)
         while opening := [t for t in self.transitions() if self._untried_between(t.before, t.after)]:
+            if not goes_on():
+                break
             self._narrow(max(opening, key=lambda t: len(self._untried_between(t.before, t.after))))
 
     def transitions(self) -> list[Transition[M]]:

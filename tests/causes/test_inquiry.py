@@ -8,8 +8,9 @@ import pytest
 from cases import Case, told
 
 from pytest_causechain.lab.gdb_lab import GdbLab
-from pytest_causechain.model.chain import Place, Tally
+from pytest_causechain.model.chain import Tally
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.place import Place
 
 CLAMP = r"""
 #include <stdio.h>

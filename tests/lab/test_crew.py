@@ -184,6 +184,15 @@ class TestSpreading:
                 assert try_numbers(lab) == EXPECTED
                 assert lab.width == 1
 
+    def test_who_rests_leaves_its_worker_to_others(self, command, open_crew, worker):
+        crew = open_crew(worker, worker)
+        with open_lab(command, crew) as one, open_lab(command, crew) as other:
+            with other.resting():
+                await_width(one, 2)
+            assert [worker.leases for worker in crew.workers] == [1, 2]
+            assert try_numbers(other) == EXPECTED
+        assert crew.busy == 0
+
     def test_free_workers_are_shared_fairly(self, command, open_crew):
         crew = open_crew(*["own"] * 4)
         with crew.diagnosing(), crew.diagnosing(), open_lab(command, crew), open_lab(command, crew):

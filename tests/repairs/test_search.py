@@ -14,7 +14,8 @@ from pytest_causechain.model.intervention import Patch
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.repairs.search import MOST_COVERED, Findings, find_repairs
+from pytest_causechain.repairs.findings import Findings
+from pytest_causechain.repairs.search import MOST_COVERED, find_repairs
 
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 200.0

@@ -7,7 +7,6 @@ from typing import Literal
 
 from pytest_causechain.model.chain import (
     Alternative,
-    Breakpoint,
     Cause,
     Chain,
     Edge,
@@ -17,7 +16,6 @@ from pytest_causechain.model.chain import (
     Party,
     Peer,
     Picture,
-    Place,
     Repair,
     Rule,
     Scene,
@@ -33,6 +31,7 @@ from pytest_causechain.model.chain import (
 )
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.observation import Frame
+from pytest_causechain.model.place import Breakpoint, Place
 
 SAMPLE_C = """\
 int main(int argc, char *argv[])

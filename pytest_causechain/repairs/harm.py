@@ -1,0 +1,147 @@
+"""Finds out what repairs of the failing run do to passing ones.
+
+A program without its defect does otherwise for the failing tests alone: passing runs are given the same change as the
+failing one. Those as different as can be come first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice, zip_longest
+from typing import NamedTuple
+
+from pytest_causechain.lab.flights import Limits
+from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.intervention import AHEAD, ASIDE, Intervention, Patch
+from pytest_causechain.model.observation import Observation
+from pytest_causechain.repairs.findings import Attempt, Findings
+from pytest_causechain.repairs.judging import Judge
+from pytest_causechain.repairs.places import spread
+from pytest_causechain.repairs.spectrum import Line
+
+# Repairs of one line that are tried on passing runs, too, each time that more have been found.
+MOST_WEIGHED = 3
+# A value is compared with its neighbours up to here.
+MOST_SHIFTED = 2
+# After so many that are given repairs, and each time twice as many, the better half of the lines goes on.
+FIRST_WEIGHED_ON, LEAST_LINES = 5, 5
+
+
+class PassingRun(NamedTuple):
+    side: Side
+    covered: frozenset[Line]
+    natural: Observation
+
+
+class Harm:
+    """`passing` are the runs to try repairs on, the nearest first; what they show is entered into the findings."""
+
+    def __init__(
+        self, lab: RemoteLab, passing: Sequence[PassingRun], judge: Judge, limits: Limits, findings: Findings
+    ) -> None:
+        self._lab, self._judge, self._limits, self._findings = lab, judge, limits, findings
+        self._passing = diversify(passing)
+
+    def weigh(self) -> None:
+        """A repair that does more harm than another one of its line is left alone."""
+        chosen = self._choose(only_code=False)
+        alterations = self._settle_all(chosen)
+        harmed = dict.fromkeys(chosen, 0)
+        least = dict.fromkeys(chosen.values(), 0)
+        self._enter(dict.fromkeys(chosen, 0.0))
+        halving = FIRST_WEIGHED_ON
+        for tried, run in enumerate(self._passing, start=1):
+            lines = run.covered & least.keys()
+            open_ = [n for n, line in chosen.items() if line in lines and harmed[n] == least[line]]
+            for number in self._find_harmful(run, {n: alterations[n] for n in open_}):
+                harmed[number] += 1
+            for line in lines:
+                least[line] = min(count for number, count in harmed.items() if chosen[number] == line)
+            self._enter({n: harmed[n] / tried for n, line in chosen.items() if line in least})
+            if tried == halving:
+                least = keep_better(least)
+                halving *= 2
+
+    def screen(self) -> None:
+        """Changes of the code alone, each until it does any harm; those that do none are entered."""
+        chosen = self._choose(only_code=True)
+        harmless = self._settle_all(chosen)
+        for run in self._passing:
+            open_ = {number: change for number, change in harmless.items() if chosen[number] in run.covered}
+            for number in self._find_harmful(run, open_):
+                del harmless[number]
+        self._enter(dict.fromkeys(harmless, 0.0))
+
+    def find_convincing(self, least: int) -> set[Line]:
+        """Lines with a change of the code after which all is right, in so many passing runs that execute them, too: no
+        other change will tell more."""
+        lines = {found.attempt.line for found in self._findings.found if found.mends}
+        return {line for line in lines if sum(line in run.covered for run in self._passing) >= least}
+
+    def _enter(self, shares: dict[int, float]) -> None:
+        for number, share in shares.items():
+            self._findings.found[number] = replace(self._findings.found[number], harmed=share)
+
+    def _choose(self, only_code: bool) -> dict[int, Line]:
+        """For each line some of the repairs at places that are new, by number: of each one, then one more."""
+        by_line: dict[Line, dict[tuple[str, int], list[int]]] = {}
+        weighed = {found.attempt.place for found in self._findings.found if found.harmed is not None}
+        for number, found in enumerate(self._findings.found):
+            if found.is_full and (found.is_of_code or not only_code) and found.attempt.place not in weighed:
+                by_line.setdefault(found.attempt.line, {}).setdefault(found.attempt.place, []).append(number)
+        chosen = {}
+        for line, places in by_line.items():
+            rows = ([numbers[n - 1] for n in spread(len(numbers), MOST_WEIGHED)] for numbers in places.values())
+            turns = (number for turn in zip_longest(*rows) for number in turn if number is not None)
+            chosen.update(dict.fromkeys(islice(turns, MOST_WEIGHED), line))
+        return chosen
+
+    def _find_harmful(self, run: PassingRun, alterations: dict[int, Intervention | Patch]) -> list[int]:
+        """Those after which it shows something else."""
+        if not alterations:
+            return []
+        self._findings.experiments += len(alterations)
+        observed = self._lab.interventions(run.side, list(alterations.values()), self._limits)
+        return [n for n, seen in zip(alterations, observed, strict=True) if seen.shown != run.natural.shown]
+
+    def _settle_all(self, chosen: dict[int, Line]) -> dict[int, Intervention | Patch]:
+        return {number: self._settle(self._findings.found[number].attempt) for number in chosen}
+
+    def _settle(self, attempt: Attempt) -> Intervention | Patch:
+        """For other runs: at the first visit, since there may be no other one. A branch that goes the other way in the
+        failing run may go that way in them anyhow; what was one too many there is one too many in them."""
+        alteration = attempt.alteration
+        if isinstance(alteration, Patch):
+            return alteration
+        first, *rest = alteration.spot.stops
+        elsewhere = replace(alteration, spot=replace(alteration.spot, stops=(replace(first, visit=1), *rest)))
+        if alteration.spot.kind != "branch":
+            return replace(elsewhere, shift=find_shift(attempt.was, alteration.data))
+        (observed,) = self._lab.interventions("failing", [replace(alteration, data=AHEAD)], self._limits)
+        return replace(elsewhere, data=AHEAD if self._judge(observed) == "repaired" else ASIDE)
+
+
+def diversify(passing: Sequence[PassingRun]) -> list[PassingRun]:
+    """Of those that execute the same lines one, then one more, always the nearest."""
+    counts: Counter[frozenset[Line]] = Counter()
+    order = []
+    for place, run in enumerate(passing):
+        counts[run.covered] += 1
+        order.append((counts[run.covered], place, run))
+    return [run for _, _, run in sorted(order, key=lambda item: item[:2])]
+
+
+def find_shift(was: bytes, then: bytes) -> int:
+    """By how much a number is another one, where it is little; 0 where the value itself counts, as of truth values."""
+    one, other = (int.from_bytes(data, "little", signed=True) for data in (was, then))
+    return other - one if abs(other - one) <= MOST_SHIFTED and not {one, other} <= {0, 1} else 0
+
+
+def keep_better(harms: dict[Line, int]) -> dict[Line, int]:
+    """The half with less harm, and all that are as good as the last of it."""
+    if len(harms) <= LEAST_LINES:
+        return harms
+    bound = sorted(harms.values())[max(LEAST_LINES, len(harms) // 2) - 1]
+    return {line: harm for line, harm in harms.items() if harm <= bound}
