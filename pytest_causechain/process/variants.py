@@ -65,8 +65,8 @@ MOST_TURNED, MOST_CONSTANTS = 4, 2
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Other code for an instruction, of the same length. `was` and `then` tell a constant or an operator, `target`
-    where a forced branch always leads to; `watch` is an address executed as often, cheap to count. Those that are not
-    `is_likely` are worth a try where nothing else helps."""
+    where a forced branch always leads to; `watch` is an address executed as often, cheap to count. `surprise`: 0, as if
+    the author had slipped; 1, it lets a comparison come out otherwise; 2, worth a try where nothing else helps."""
 
     kind: Literal["equal", "inverted", "forced", "constant", "operator"]
     address: int
@@ -74,7 +74,7 @@ class Variant:
     was: str = ""
     then: str = ""
     target: int = 0
-    is_likely: bool = True
+    surprise: Literal[0, 1, 2] = 0
     watch: int | None = None
 
 
@@ -103,8 +103,8 @@ def _find_variants(
         if instruction.flow_control == FlowControl.CONDITIONAL_BRANCH:
             always = SHORT_ALWAYS if code[0] & 0xF0 == SHORT_JUMP else NEAR_ALWAYS
             jump, passing = always + code[len(always) :], NO_OPERATION * len(code)
-            yield Variant("forced", address, jump, target=instruction.near_branch_target, is_likely=False)
-            yield Variant("forced", address, passing, target=instruction.next_ip, is_likely=False)
+            yield Variant("forced", address, jump, target=instruction.near_branch_target, surprise=2)
+            yield Variant("forced", address, passing, target=instruction.next_ip, surprise=2)
     elif instruction.mnemonic in FLOAT_ARITHMETIC:
         at = code.index(TWO_BYTES) + 1
         opcode, was, then = FLOAT_OPERATORS[code[at]]
@@ -138,14 +138,16 @@ def _constants(
     if place is None:
         return
     at, size, was = place
-    likely = dict.fromkeys((was + 1, was - 1, *turn_comparisons(was, compared)))
+    slips: dict[int, Literal[0, 1, 2]] = {was + 1: 0, was - 1: 0}
+    turning: dict[int, Literal[0, 1, 2]] = dict.fromkeys(turn_comparisons(was, compared), 1)
+    likely = turning | slips
     here = bisect_left(constants, was)
     around = constants[max(0, here - MOST_CONSTANTS) : here + MOST_CONSTANTS + 1]
     unlikely = sorted((other for other in around if other not in likely), key=lambda other: abs(other - was))
-    for then in (*likely, *unlikely):
+    for then in (*slips, *(other for other in turning if other not in slips), *unlikely):
         if then != was and -(1 << 8 * size - 1) <= then < 1 << 8 * size - 1:
             changed = code[:at] + then.to_bytes(size, "little", signed=True) + code[at + size :]
-            yield Variant("constant", instruction.ip, changed, str(was), str(then), is_likely=then in likely)
+            yield Variant("constant", instruction.ip, changed, str(was), str(then), surprise=likely.get(then, 2))
 
 
 def find_constant(instruction: Instruction, code: bytes) -> int | None:

@@ -138,24 +138,28 @@ class RepairSearch:
         known = [side for side in self._passing if side in self._covered]
         runs = [PassingRun(side, self._covered[side], self._natural[side]) for side in known]
         self._harm = Harm(self._lab, runs, self._judge, self._limits, self._findings)
-        for number, rounds in enumerate(self._rounds()):
-            for attempts in rounds:
-                if self._has_tried_enough():
-                    break
-                self._try(attempts)
-            if number == 0:
-                self._harm.screen()
-            else:
-                self._harm.weigh()
-            convincing = self._harm.find_convincing(CONVINCING if number else SOON_CONVINCING)
-            if convincing:
-                if number == 0:
-                    self._try_values(convincing)
-                    self._harm.weigh()
-                break
+        rounds = self._rounds()
+        for attempts in next(rounds):
+            self._try(attempts)
+        self._harm.screen()
+        if convincing := self._harm.find_convincing(SOON_CONVINCING):
+            self._try_values(convincing)
+            self._harm.weigh()
+        else:
+            self._go_on(rounds)
         if not self._is_repaired:
             self._cover_far()
         self._find_copies()
+
+    def _go_on(self, rounds: Iterator[Iterator[list[Attempt]]]) -> None:
+        for attempts_of_round in rounds:
+            for attempts in attempts_of_round:
+                if self._has_tried_enough():
+                    break
+                self._try(attempts)
+            self._harm.weigh()
+            if self._harm.find_convincing(CONVINCING):
+                break
 
     # What the runs do
 
@@ -215,12 +219,15 @@ class RepairSearch:
         # In a large program none of them may leave nothing to the others.
         share = MOST_EXPERIMENTS // 4
         later: list[Attempt] = []
+        slips = list(islice(self._variants(0), 2 * share))
+        turning = islice(self._variants(1), max(share // 4, share - len(slips)))
         yield chain(
             chunks(islice(self._flips(branches, 0, FIRST_VISITS), share), BATCH),
-            chunks(islice(self._variants(is_likely=True), share), BATCH),
+            chunks(slips, BATCH),
+            chunks(turning, BATCH),
         )
         self._seen = self._watch_values()
-        unlikely = islice(self._variants(is_likely=False), share)
+        unlikely = islice(self._variants(2), share)
         yield chain(
             self._replacements(values, 0, 1, later),
             takewhile(lambda _: not self._is_repaired, chunks(unlikely, BATCH)),
@@ -283,13 +290,13 @@ class RepairSearch:
             repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)
 
-    def _variants(self, is_likely: bool) -> Iterator[Attempt]:
+    def _variants(self, surprise: int) -> Iterator[Attempt]:
         def rank(variant: Variant) -> tuple[float, int]:
             position = self._lab.program.position_of(variant.address)
             suspicion = self._findings.spectrum.suspicion((position.file, position.line))
             return -suspicion, self._places.when(variant.watch, 1)
 
-        for variant in sorted((v for v in self._places.variants if v.is_likely == is_likely), key=rank):
+        for variant in sorted((v for v in self._places.variants if v.surprise == surprise), key=rank):
             position = self._lab.program.position_of(variant.address)
             was, then = VARIANT_TEXTS.get(variant.kind, (variant.was, variant.then))
             if variant.kind == "forced":
