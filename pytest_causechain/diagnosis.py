@@ -199,7 +199,7 @@ class _Diagnosis:
         if self.is_told is None or len(search.known) + len(search.refused) < ENOUGH_MOMENTS:
             return True
         if not self.is_completed:
-            # Who knows that may not know it yet.
+            # The answer may have to be waited for: then there is time for what is left to do where it is yes.
             self.complete_links(lab, inquiry, search)
         with lab.resting():
             return not self.is_told()

@@ -34,7 +34,7 @@ from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
 
-# In one failing run: where some of them repair it, more would find more repairs of the same lines.
+# In one failing run, before no more values are tried: where something repairs it, they would repair the same lines.
 MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 800
 BATCH = 48
 # Repairs asked for whether they only change a copy of what an earlier one changes.

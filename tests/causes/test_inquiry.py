@@ -336,6 +336,12 @@ class TestLinks:
         assert inquiry.leads_to(links[0], links[2])
         assert inquiry.causes(links[0], links[1])
 
+    def test_pair_is_looked_at_once(self, clamp, monkeypatch):
+        links = [(moment, clamp.isolate(moment)) for moment in (clamp.call("scale"), clamp.call("clamp"))]
+        assert clamp.inquiry.leads_to(*links)
+        monkeypatch.setattr(clamp.lab, "visit", None)
+        assert clamp.inquiry.leads_to(*links)
+
     def test_within_one_window(self, clamp):
         inner = (clamp.call("clamp"), clamp.isolate(clamp.call("clamp")))
         end = clamp.at("print", since="clamp")

@@ -14,6 +14,7 @@ from pytest_causechain.model.intervention import Patch
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
+from pytest_causechain.repairs import search
 from pytest_causechain.repairs.findings import Findings
 from pytest_causechain.repairs.search import MOST_COVERED, find_repairs
 
@@ -104,6 +105,24 @@ def test_limit_far_from_right(find):
     assert ("value", 1, "limit", "700", "740") in repairs
     harms = {f.attempt.repair.with_: f.harmed for f in findings.found if f.attempt.repair.was == "700"}
     assert harms["740"] == 0
+
+
+def test_slip_is_found_in_a_large_program_before_thresholds_are_turned(find, monkeypatch):
+    lines = [f"    seen += number > {limit};\n" for limit in range(1000, 2600, 200)]
+    source = HEADER + (
+        "int main(int argc, char **argv)\n{\n"
+        "    int seen = 0, number = atoi(argv[argc - 1]);\n"
+        f"{''.join(lines)}"
+        "    seen += number > 70;\n"
+        '    printf("%d\\n", seen);\n'
+        "    return 0;\n}\n"
+    )
+    # Enough for all slips, but not for all that is tried first.
+    monkeypatch.setattr(search, "MOST_EXPERIMENTS", 160)
+    findings = find(source, "70", "1", "20", "71", "400")
+    assert ("branch", 0, None, "equal values this way", "equal values the other way") in list_repairs(
+        findings, find_line(source, "> 70")
+    )
 
 
 def test_wrong_comparison_whose_result_is_stored(find):

@@ -337,6 +337,16 @@ class TestAnyTimeline:
             search.run()
         assert search.links() == search.transitions() == search.unproven() == []
 
+    @given(text=runs(max_size=40), most=st.integers(2, 12))
+    def test_ended_when_enough_is_known_it_can_be_read_and_continued(self, text: str, most: int) -> None:
+        script = Script(text)
+        search = start(script)
+        search.run(lambda: len(search.known) < most)
+        check_sound(search, script)
+        assert len(search.known) <= most
+        search.run()
+        assert pairs(search) == changes(script)
+
     def test_cut_short_all_parts_are_known_equally_well(self) -> None:
         script = Script("A" * 32 + "B" * 32 + "C" * 32 + "D" * 32, patience=30)
         search = start(script)
