@@ -119,7 +119,7 @@ class Case(Closing):
 
     def _collect(self, twins: list[Chain], nears: list[Chain], deadline: float) -> None:
         """The neighbour's chain needs no repairs: where a worker is free, both are looked for at a time."""
-        share, beside = self.settings.share, None
+        share = self.settings.share
         are_compared = threading.Event()
 
         def is_told() -> bool:
@@ -127,17 +127,13 @@ class Case(Closing):
             are_compared.wait()
             return any(chain.status != "none" for chain in twins)
 
-        def look_up(text: str) -> None:
-            """Repairs are looked for, so that there will be some work."""
-            nonlocal beside
-            self.progress(text)
-            if beside is None and self.neighbours and share is not None and share.has_room:
-                beside = pool.submit(self._compare_neighbours, nears, deadline, is_told)
-
         with ThreadPoolExecutor(1, "causechain-neighbour") as pool:
+            beside = None
+            if self.neighbours and share is not None and share.has_room:
+                beside = pool.submit(self._compare_neighbours, nears, deadline, is_told)
             try:
                 # Another failing test that asks for our repairs meanwhile waits for them.
-                self.find_repairs(deadline, look_up)
+                self.find_repairs(deadline)
                 now = time.monotonic()
                 for other in self.also_failing[:VOTERS]:
                     other.vote()
@@ -188,14 +184,14 @@ class Case(Closing):
             if self._findings is None:
                 deadline = time.monotonic() + self.settings.timeout_seconds
                 with self:
-                    self.find_repairs(deadline, self.progress)
+                    self.find_repairs(deadline)
 
-    def find_repairs(self, deadline: float, progress: Progress) -> Findings:
+    def find_repairs(self, deadline: float) -> Findings:
         """Once; empty where none can be looked for."""
         with self._lock:
-            return self._find_repairs(deadline, progress)
+            return self._find_repairs(deadline)
 
-    def _find_repairs(self, deadline: float, progress: Progress) -> Findings:
+    def _find_repairs(self, deadline: float) -> Findings:
         if self._findings is None:
             self._findings = Findings()
             begin = time.monotonic()
@@ -209,7 +205,7 @@ class Case(Closing):
                 hearing.check_failure()
                 settings = self.settings
                 known = (self._findings, settings.libraries, settings.cache, settings.precautions, settings.share)
-                find_repairs(self.command, passing, failing, hearing.ask, end, progress, *known)
+                find_repairs(self.command, passing, failing, hearing.ask, end, self.progress, *known)
             except Hopeless:
                 raise
             except BudgetUsedUp:

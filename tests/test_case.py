@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -46,7 +45,7 @@ class Stage:
         self.refused: dict[str, str] = {}
         patch.setattr(diagnosis, "diagnose_pair", self.diagnose)
         patch.setattr(case, "rank_by_traces", self.rank)
-        patch.setattr(Case, "find_repairs", lambda self, deadline, progress: None)
+        patch.setattr(Case, "find_repairs", lambda self, deadline: None)
         patch.setattr(Case, "_hear", lambda self, make, deadline, *more: make(*[None] * 6, *more))
 
     def diagnose(self, pair: diagnosis.Pair, *more: object) -> Chain:
@@ -149,8 +148,7 @@ class TestSideBySide:
             begun.set()
             return stage.diagnose(*arguments)  # type: ignore[arg-type]
 
-        def find_repairs(_case: Case, _deadline: float, progress: Callable[[str], None]) -> None:
-            progress("begun")
+        def find_repairs(_case: Case, _deadline: float) -> None:
             seen.append(begun.wait(10 * has_room))
 
         monkeypatch.setattr(diagnosis, "diagnose_pair", diagnose)
@@ -163,7 +161,6 @@ class TestSideBySide:
     @pytest.mark.parametrize("has_room", [True, False])
     def test_without_a_twin_the_whole_of_it_is_told(self, monkeypatch, has_room):
         stage = Stage(monkeypatch, {"a": WHOLE})
-        monkeypatch.setattr(Case, "find_repairs", lambda _case, _deadline, progress: progress("begun"))
         chain = stage.find_chain(Room(has_room))
         assert chain.peer is not None and chain.peer.kind == "neighbour"
         assert (stage.tried, stage.brief) == (["a"], [])
@@ -182,8 +179,7 @@ class TestSideBySide:
             begun.set()
             raise Interrupted(stage.diagnose(*arguments))  # type: ignore[arg-type]
 
-        def find_repairs(_case: Case, _deadline: float, progress: Callable[[str], None]) -> None:
-            progress("begun")
+        def find_repairs(_case: Case, _deadline: float) -> None:
             assert begun.wait(10)
             raise KeyboardInterrupt
 

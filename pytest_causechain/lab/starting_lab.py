@@ -24,8 +24,8 @@ from pytest_causechain.process.tracer import Tracer
 
 # Each is a stopped process; a search returns to the last few moments again and again.
 TEMPLATES_KEPT = 8
-# A breakpoint costs some 0.05 ms each time it is passed, preparing a stub about as much as twenty of these.
-MANY_VISITS = 50
+# A breakpoint costs some 0.2 ms each time it is passed, preparing a stub about as much as eight of these.
+MANY_VISITS = 10
 
 
 class StartingLab(Lab):
