@@ -126,12 +126,11 @@ class Ranking:
         return [tuple(group) for _, group in groupby(self.lines, key=lambda line: self._key(line)[:-1])]
 
     def twins(self) -> list[Found]:
-        """The own test's best repairs, as different as can be. What a change of the code alters may never come to lie
-        in memory, where a chain could begin: of a line, one of a value or a branch comes first."""
+        """The own test's best repairs, as different as can be: what a change of the code alters may never come to lie
+        in memory, where a chain could begin."""
         different: dict[tuple[Line, bool], Found] = {}
-        for line in self.lines:
-            for found in sorted(self._lines[line].full, key=lambda found: (found.is_of_code, *weigh(found))):
-                different.setdefault((line, found.is_of_code), found)
+        for found in self.repairs():
+            different.setdefault((found.attempt.line, found.is_of_code), found)
         return list(different.values())
 
     def repairs(self) -> list[Found]:

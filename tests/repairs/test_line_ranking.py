@@ -100,11 +100,11 @@ def test_several_repairs_of_a_line_are_one_suspect():
     assert [found.attempt.when for found in ranking.repairs()] == [1, 4, 2]
 
 
-def test_twin_that_shows_in_memory_comes_before_one_of_other_code():
+def test_twins_are_as_different_as_can_be():
     code = make_found(10, harmed=0)
     code = replace(code, attempt=replace(code.attempt, alteration=Patch(0, b"")))
-    value, other = make_found(10, harmed=1), make_found(20, harmed=2)
-    assert Ranking([make_findings(code, value, other)]).twins() == [value, code, other]
+    value, worse, other = make_found(10, harmed=1), make_found(10, harmed=2), make_found(20, harmed=2)
+    assert Ranking([make_findings(worse, value, code, other)]).twins() == [code, value, other]
 
 
 def test_transitions_are_suspects_too():
