@@ -125,7 +125,8 @@ class PtraceLab(StartingLab):
         return self._fly(side, [Job(stops, transfer) for transfer in transfers])
 
     def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
-        return self._fly_some(side, [Job(stops, transfer) for transfer in transfers], is_speculative=True)
+        jobs = [Job(stops, transfer, is_one_of_many=is_returned_to(side)) for transfer in transfers]
+        return self._fly_some(side, jobs, is_speculative=True)
 
     def _fly(self, side: Side, jobs: Sequence[Job]) -> list[Observation]:
         return [seen for seen in self._fly_some(side, jobs) if seen is not None]
@@ -140,7 +141,7 @@ class PtraceLab(StartingLab):
     ) -> Visit | None:
         deadline = self._begin()
         try:
-            with ending(self._reach(side, stops, deadline)) as subject:
+            with ending(self._reach(side, stops, deadline, is_returned_to(side))) as subject:
                 self._apply(subject, transfer)
                 self._run_to(subject, then, deadline)
                 return self._capture(subject)
@@ -377,6 +378,11 @@ class PtraceLab(StartingLab):
             self._debugger.gdb.command("-causechain-sync")  # a dead gdb is another matter
             return ()
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
+
+
+def is_returned_to(side: Side) -> bool:
+    """Whether a moment that is looked at will be again: experiments are made in the passing run."""
+    return side == "passing"
 
 
 class _Seen(Exception):
