@@ -27,9 +27,11 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
-from pytest_causechain.report.wording import count_of
+from pytest_causechain.report.wording import count_of, name_code
 from pytest_causechain.search.cts import TransitionSearch
 from pytest_causechain.settings import Settings
+from pytest_causechain.states.greater import OtherCode
+from pytest_causechain.states.wording import Wording
 
 # The original runs are repeated this often before anything is concluded from them.
 REPETITIONS = 3
@@ -59,6 +61,15 @@ class Pair:
     @property
     def peer(self) -> Peer:
         return Peer("neighbour" if self.alteration is None else "twin", self.passing_test, self.repair)
+
+    @property
+    def code(self) -> OtherCode | None:
+        """Of the program, where it is what makes the twin one."""
+        if not isinstance(self.alteration, Patch) or self.repair is None:
+            return None
+        name, passing, failing = name_code(self.repair)
+        told = Wording(name, name, "code", passing, failing, ("surroundings", name))
+        return OtherCode(self.alteration.address, self.alteration.code, self.alteration.was, told)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -185,7 +196,7 @@ class _Diagnosis:
         self.trace_seconds += time.monotonic() - begin
         assert self.seen is not None
         likelihood = Likelihood(lab.program, *self.seen)
-        self.inquiry = Inquiry(lab, self.timeline, oracle, likelihood, self.progress)
+        self.inquiry = Inquiry(lab, self.timeline, oracle, likelihood, self.progress, self.pair.code)
         self.search = TransitionSearch(self.inquiry, order=lambda m: m.time, is_call=lambda m: m.is_entry)
         self.search.add(self.timeline.calls())
         goes_on = partial(self.goes_on, lab, self.inquiry, self.search)

@@ -25,6 +25,7 @@ from pytest_causechain.search.outcomes import Outcomes
 from pytest_causechain.search.units import group_deltas, restrict
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.greater import OtherCode
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.recurrence import have_failing_values
@@ -96,6 +97,9 @@ class Comparable:
     def transfer(self, configuration: Iterable[int]) -> Transfer:
         return transfer_to_passing_run(self.comparison, [self.deltas[i] for i in sorted(configuration)])
 
+    def has_code(self, configuration: Configuration) -> bool:
+        return any(self.deltas[number].kind == "code" for number in configuration)
+
     def numbers(self, keys: frozenset[str]) -> Configuration:
         return frozenset(i for i, delta in enumerate(self.deltas) if delta.key in keys)
 
@@ -110,7 +114,9 @@ class Inquiry:
         oracle: Oracle,
         likelihood: Likelihood,
         progress: Callable[[str], None],
+        code: OtherCode | None = None,
     ) -> None:
+        self._code = code
         self._lab, self._timeline, self._oracle, self._progress = lab, timeline, oracle, progress
         self._likelihood = likelihood
         self._comparable: dict[Moment, Comparable] = {}
@@ -232,8 +238,14 @@ class Inquiry:
     ) -> Outcome:
         """In the passing run.
 
-        What the run reads later from its input is not looked at: an input cause is there from the start."""
+        What the run reads later from its input is not looked at: an input cause is there from the start. Code stays
+        what the configuration makes it."""
         moment, cause = later
+        kinds = {delta.kind for delta in cause.deltas}
+        if "code" in kinds and not comparable.has_code(configuration):
+            return Outcome.PASS
+        if kinds == {"code"}:
+            return Outcome.FAIL
         if all(delta.kind == "input" for delta in cause.deltas):
             return Outcome.FAIL if configuration else Outcome.PASS
         route = self._timeline.route(comparable.moment, moment)
@@ -314,7 +326,7 @@ class Inquiry:
             self.unreadable = max(self.unreadable, passing.unreadable, failing.unreadable)
             graphs = (self._graph(passing), self._graph(failing))
             self.is_cut = self.is_cut or any(graph.is_cut for graph in graphs)
-            comparison = compare_states(match_states(*graphs))
+            comparison = compare_states(match_states(*graphs), self._code)
             self.capture_seconds += time.monotonic() - begin
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
             self.most_deltas = max(self.most_deltas, len(comparison.deltas))

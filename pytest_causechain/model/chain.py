@@ -100,6 +100,7 @@ class Cause:
         "create",
         "delete",
         "alias",
+        "code",
         "input",
         "position",
         "output",

@@ -51,10 +51,11 @@ class Intervention(Sendable):
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Other code for an instruction, throughout the run."""
+    """Other code for an instruction, throughout the run, in the place of what it `was`."""
 
     address: int
     code: bytes
+    was: bytes
 
 
 @dataclass(frozen=True, slots=True)

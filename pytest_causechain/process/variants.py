@@ -65,8 +65,9 @@ MOST_TURNED, MOST_CONSTANTS = 4, 2
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Other code for an instruction, of the same length. `was` and `then` tell a constant or an operator, `target`
-    where a forced branch always leads to; `watch` is an address executed as often, cheap to count. `surprise`: 0, as if
-    the author had slipped; 1, it lets a comparison come out otherwise; 2, worth a try where nothing else helps."""
+    where a forced branch always leads to; `watch` is an address executed as often, cheap to count; `own` is the code
+    that is there. `surprise`: 0, as if the author had slipped; 1, it lets a comparison come out otherwise; 2, worth a
+    try where nothing else helps."""
 
     kind: Literal["equal", "inverted", "forced", "constant", "operator"]
     address: int
@@ -76,6 +77,7 @@ class Variant:
     target: int = 0
     surprise: Literal[0, 1, 2] = 0
     watch: int | None = None
+    own: bytes = b""
 
 
 def find_variants(
@@ -87,7 +89,7 @@ def find_variants(
 ) -> Iterator[Variant]:
     """`constants` are those of all code, in order: one of them may have been meant."""
     for variant in _find_variants(instruction, code, compared, constants):
-        yield replace(variant, watch=watch)
+        yield replace(variant, watch=watch, own=code)
 
 
 def _find_variants(

@@ -74,11 +74,11 @@ class Harm:
                 del harmless[number]
         self._enter(dict.fromkeys(harmless, 0.0))
 
-    def find_convincing(self, least: int) -> set[Line]:
-        """Lines with a change of the code after which all is right, in so many passing runs that execute them, too: no
-        other change will tell more."""
+    def is_convincing(self, least: int) -> bool:
+        """Whether there is a change of the code after which all is right, in so many passing runs that execute its
+        line, too: no other change will tell more."""
         lines = {found.attempt.line for found in self._findings.found if found.mends}
-        return {line for line in lines if sum(line in run.covered for run in self._passing) >= least}
+        return any(sum(line in run.covered for run in self._passing) >= least for line in lines)
 
     def _enter(self, shares: dict[int, float]) -> None:
         for number, share in shares.items():

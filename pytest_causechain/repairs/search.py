@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile
 from pathlib import Path
@@ -142,8 +142,7 @@ class RepairSearch:
         for attempts in next(rounds):
             self._try(attempts)
         self._harm.screen()
-        if convincing := self._harm.find_convincing(SOON_CONVINCING):
-            self._try_values(convincing)
+        if self._harm.is_convincing(SOON_CONVINCING):
             self._harm.weigh()
         else:
             self._go_on(rounds)
@@ -158,7 +157,7 @@ class RepairSearch:
                     break
                 self._try(attempts)
             self._harm.weigh()
-            if self._harm.find_convincing(CONVINCING):
+            if self._harm.is_convincing(CONVINCING):
                 break
 
     # What the runs do
@@ -238,14 +237,6 @@ class RepairSearch:
         further = self._replacements(values, FIRST_VISITS, VALUE_VISITS, last)
         yield chain(chunks(later, BATCH), chunks(others, BATCH), further, chunks(last, BATCH))
 
-    def _try_values(self, lines: Collection[Line]) -> None:
-        """What convinces is a change of the code, which may never show in memory: other values in these lines are where
-        a chain can begin."""
-        places = [place for place in self._places.all if place.effect.kind != "branch"]
-        own = [place for place in places if (place.position.file, place.position.line) in lines]
-        for attempts in self._replacements(own, 0, FIRST_VISITS, []):
-            self._try(attempts)
-
     @property
     def _is_repaired(self) -> bool:
         return any(found.is_full for found in self._findings.found)
@@ -302,7 +293,7 @@ class RepairSearch:
             if variant.kind == "forced":
                 then += f" {self._lab.program.position_of(variant.target).line}"
             kind: Kind = "branch" if variant.kind in VARIANT_TEXTS else "value"
-            patch = Patch(variant.address, variant.code)
+            patch = Patch(variant.address, variant.code, variant.own)
             commands = script_patch(self._lab.program, patch)
             repair = Repair(
                 kind, position.file, position.line, position.function, 0, None, was, then, commands=commands

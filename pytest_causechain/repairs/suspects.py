@@ -126,8 +126,8 @@ class Ranking:
         return [tuple(group) for _, group in groupby(self.lines, key=lambda line: self._key(line)[:-1])]
 
     def twins(self) -> list[Found]:
-        """The own test's best repairs, as different as can be: what a change of the code alters may never come to lie
-        in memory, where a chain could begin."""
+        """The own test's best repairs, as different as can be: what one alters may never come to lie in memory, where a
+        chain could begin."""
         different: dict[tuple[Line, bool], Found] = {}
         for found in self.repairs():
             different.setdefault((found.attempt.line, found.is_of_code), found)

@@ -260,6 +260,16 @@ def describe_repair(repair: Repair) -> str:
             return f"with {variable} = {then} instead of {was}"
 
 
+def name_code(repair: Repair) -> tuple[str, str, str]:
+    """What a repair of the code changes, as a variable: its name, what it is with the repair, and without."""
+    line = f"{PurePath(repair.file).name}:{repair.line}"
+    if repair.kind == "branch":
+        then = f"with {repair.with_}" if "equal" in repair.with_ else repair.with_
+        return f"the condition in {line}", then, "as written"
+    noun = "constant" if repair.was.lstrip("-").isdecimal() else "operator"
+    return f"the {noun} in {line}", repair.with_, repair.was
+
+
 def count_visit(visit: int) -> str:
     return {1: "first", 2: "second", 3: "third"}.get(visit, f"{visit}th")
 

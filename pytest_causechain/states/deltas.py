@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pytest_causechain.states.greater import Greater, Part, PartKind
+from pytest_causechain.states.greater import Greater, OtherCode, Part, PartKind
 from pytest_causechain.states.matching import Matching, Pair
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.shapes import Place
@@ -93,10 +93,10 @@ class Comparison:
     deltas: tuple[Delta, ...]
 
 
-def compare_states(matching: Matching) -> Comparison:
+def compare_states(matching: Matching, code: OtherCode | None = None) -> Comparison:
     """What lies ahead of the runs comes first. What they have left behind them in files is the last to be blamed."""
     passing, failing = matching.passing, matching.failing
-    greater = Greater(passing.visit, failing.visit, (passing.memory, failing.memory))
+    greater = Greater(passing.visit, failing.visit, (passing.memory, failing.memory), code)
     inputs = [Delta(part.kind, told, part=part) for part, told in greater.inputs()]
     past = [Delta(part.kind, told, part=part) for part, told in greater.past()]
     with no_collection():

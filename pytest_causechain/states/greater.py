@@ -1,5 +1,5 @@
 """Turns what two runs have outside their variables into parts that differ, and any of these into what it takes to
-change them: open files, output, directory, environment."""
+change them: code, open files, output, directory, environment."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from pytest_causechain.states.literals import show_text
 from pytest_causechain.states.memory import Memory
 from pytest_causechain.states.wording import Wording
 
-PartKind = Literal["input", "position", "output", "directory", "umask", "environment"]
+PartKind = Literal["code", "input", "position", "output", "directory", "umask", "environment"]
 # So much of what was read or written last tells how far a run is.
 SHOWN_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One difference: an `edit`, by number, of what is unread of the file at descriptor `number`; the place that a run
-    has come to in a file; what it has written; or something else that has one value, or one for each `name`."""
+    """One difference: the code that a repair changes; an `edit`, by number, of what is unread of the file at descriptor
+    `number`; the place that a run has come to in a file; what it has written; or something else that has one value, or
+    one for each `name`."""
 
     kind: PartKind
     number: int = 0
@@ -42,9 +43,21 @@ class FilePair:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What of the greater state is to be changed, and into what; None: nothing."""
+class OtherCode:
+    """An instruction, by its address in the file, that a repair makes another one; and how that is told."""
 
+    address: int
+    passing: bytes
+    failing: bytes
+    told: Wording
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What of the greater state is to be changed, and into what; None: nothing. `code` is to be written to an
+    address of the run."""
+
+    code: tuple[int, bytes] | None = None
     files: tuple[OpenFile, ...] = ()
     directory: str | None = None
     umask: int | None = None
@@ -52,10 +65,13 @@ class Surroundings:
 
 
 class Greater:
-    """That of both runs at a moment."""
+    """That of both runs at a moment. What they are yet to execute is a part of it too: the `code` of a twin may bring
+    about later what its variables do not show yet."""
 
-    def __init__(self, passing: Visit, failing: Visit, memories: tuple[Memory, Memory]) -> None:
-        self._visits = passing, failing
+    def __init__(
+        self, passing: Visit, failing: Visit, memories: tuple[Memory, Memory], code: OtherCode | None = None
+    ) -> None:
+        self._visits, self._code = (passing, failing), code
         ours, theirs = ({file.number: file for file in visit.files} for visit in (passing, failing))
         self._files = {
             number: pair_files(ours[number], theirs[number])
@@ -76,6 +92,8 @@ class Greater:
     def inputs(self) -> Iterator[tuple[Part, Wording]]:
         """What lies ahead of the runs."""
         passing, failing = self._visits
+        if self._code is not None:
+            yield Part("code"), self._code.told
         for number, pair in self._files.items():
             read = pair.failing.content[: pair.failing.position].count(b"\n")
             for edit, told in word_edits(pair.edits, read, name_file(pair.failing, failing)):
@@ -108,6 +126,7 @@ class Greater:
         source = self._visits[is_forwards]
         kinds = {part.kind for part in chosen}
         return Surroundings(
+            self._place_code(is_forwards) if "code" in kinds else None,
             tuple(
                 mix_file(pair, chosen, is_forwards)
                 for number, pair in self._files.items()
@@ -117,6 +136,11 @@ class Greater:
             source.umask if "umask" in kinds else None,
             self._mix_environment(chosen, is_forwards) if "environment" in kinds else None,
         )
+
+    def _place_code(self, is_forwards: bool) -> tuple[int, bytes]:
+        assert self._code is not None  # else there is no such part
+        into = self._visits[not is_forwards]
+        return into.load_map.to_run(self._code.address), self._code.failing if is_forwards else self._code.passing
 
     def _mix_environment(self, chosen: Collection[Part], is_forwards: bool) -> dict[bytes, bytes]:
         into, source = self.environments if is_forwards else self.environments[::-1]

@@ -17,9 +17,9 @@ from pytest_causechain.states.wording import Told
 
 
 def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequence[Delta]) -> bool:
-    """`deltas` are of a comparison with `failing`; those of the input, which is there from the start, are not looked
-    at."""
-    parts = [delta.part for delta in deltas if delta.part is not None and delta.part.kind != "input"]
+    """`deltas` are of a comparison with `failing`; those of the input and the code, which are there from the start, are
+    not looked at."""
+    parts = [delta.part for delta in deltas if delta.part is not None and delta.part.kind not in ("code", "input")]
     memories = (graph.memory, failing.memory)
     if not all(is_alike(graph.visit, failing.visit, part, memories) for part in parts):
         return False

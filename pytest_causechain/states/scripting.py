@@ -43,9 +43,11 @@ def script_change(comparison: Comparison, deltas: Collection[Delta], is_forwards
 
 def _script(comparison: Comparison, deltas: Collection[Delta], is_forwards: bool) -> Script:
     compile_change = compile_for_passing_run if is_forwards else compile_for_failing_run
-    compiler = compile_change(comparison, deltas)
-    commands = ["frame 0", *_Writer(compiler).write()]
+    writer = _Writer(compile_change(comparison, deltas))
+    commands = ["frame 0", *writer.write()]
     surroundings = comparison.greater.change(find_parts(deltas), is_forwards)
+    if surroundings.code is not None:
+        commands += writer.change_code(*surroundings.code)
     if surroundings.directory is not None:
         commands.append(f"call (int) chdir({_quote(surroundings.directory)})")
     if surroundings.umask is not None:
@@ -89,6 +91,9 @@ class _Writer:
     def write(self) -> list[str]:
         storing = [*self._store_data(), *self._store_pointers(), *self._store_bits()]
         return [*self._finding, *self._allocate(), *storing]
+
+    def change_code(self, address: int, code: bytes) -> Iterator[str]:
+        return _store(self._find_in_image(address), code)
 
     def _allocate(self) -> Iterator[str]:
         for number, data in enumerate(self._compiler.contents):

@@ -211,6 +211,8 @@ class Compiler:
     def transfer(self, surroundings: Surroundings) -> Transfer:
         if surroundings.environment is not None:
             self._set_environment(surroundings.environment)
+        if surroundings.code is not None:
+            self.writes.append(surroundings.code)
         references: list[Reference] = []
         for (holder, at), value in self.pointers.items():
             if isinstance(value, tuple):

@@ -132,10 +132,10 @@ class TestIntervention:
         less = next(v for v in variants if v.kind == "equal")
         assert lab.program.function_at(less.address).name == "choose"
         # 5 < 4 becomes 5 <= 4.
-        patch = Patch(less.address, less.code)
+        patch = Patch(less.address, less.code, less.own)
         assert run(lab, patch) == ["30 30 1 7"]
         inverted = next(v for v in variants if v.kind == "inverted" and v.address == less.address)
-        assert run(lab, Patch(inverted.address, inverted.code)) == ["30 30 1 1"]
+        assert run(lab, Patch(inverted.address, inverted.code, inverted.own)) == ["30 30 1 1"]
 
     def test_what_is_compared(self, lab):
         *_, compared = lab.effects([f.address for f in lab.program.functions])

@@ -153,7 +153,7 @@ def test_variant_of_an_instruction_begins_with_the_program(program):
         inverted = next(
             v for v in variants if v.kind == "inverted" and names[lab.program.function_at(v.address).address] == "add"
         )
-    with open_lab(program, Patch(inverted.address, inverted.code)) as lab:
+    with open_lab(program, Patch(inverted.address, inverted.code, inverted.own)) as lab:
         timeline = Timeline(lab)
         assert timeline.calls()[0].position.function == "main"
         assert timeline.calls()[0].is_entry

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from replays import replay_all
 from suites import SUITE_INI, compile_program, read_chain, read_section, run_session
 
 PRICE = r"""
@@ -38,6 +39,38 @@ import pytest
 def test_price(count, price):
     run = subprocess.run(["./price", str(count)], capture_output=True, text=True)
     assert int(run.stdout) == price
+"""
+# Of three words or more, the third is worth 4 instead of 3.
+WORTH = r"""
+#include <stdio.h>
+
+static int add(int sum, int number)
+{
+    int step = 1;
+    if (number == 3)
+        step = 4;
+    return sum + step * number;
+}
+
+int main(int argc, char **argv)
+{
+    int sum = 0;
+    for (int i = 1; i < argc; i++)
+        sum = add(sum, i);
+    printf("%s is worth %d\n", argv[argc - 1], sum);
+    return 0;
+}
+"""
+TEST_WORTH = """
+import subprocess
+
+import pytest
+
+
+@pytest.mark.parametrize(("words", "worth"), [("a", 1), ("b", 1), ("a b", 3), ("b c", 3), ("a b c", 12)])
+def test_worth(words, worth):
+    run = subprocess.run(["./worth", *words.split()], capture_output=True, text=True)
+    assert int(run.stdout.split()[-1]) == worth
 """
 CART = r"""
 #include <cstdlib>
@@ -88,6 +121,11 @@ def find_line(source: str, text: str) -> int:
     return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
 
 
+def list_first_causes(chain: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of each link."""
+    return [link["causes"][0] for link in chain["chain"]]
+
+
 def list_lines(chain: dict[str, Any]) -> list[int]:
     return [suspect["line"] for suspect in chain["suspects"]]
 
@@ -121,6 +159,26 @@ class TestSeveralFailures:
         assert (chain["status"], chain["peer"]["kind"], chain["alternatives"]) == ("complete", "twin", [])
         assert find_line(PRICE, "sum += 1") in list_lines(chain)
         assert "its twin, the same run with this repair" in "\n".join(read_section(session.output))
+
+
+def test_a_change_of_the_code_is_where_its_twins_chain_begins(suite):
+    compile_program(suite / "worth", WORTH)
+    (suite / "test_worth.py").write_text(TEST_WORTH)
+    run_session(suite, "-n", "0")
+    chain = read_chain(suite)
+    line = find_line(WORTH, "step = 4")
+    assert (chain["repairs"][0]["line"], chain["repairs"][0]["visit"]) == (line, 0)
+    told = [(cause["variable"], cause["failing"], cause["passing"]) for cause in list_first_causes(chain)]
+    assert told[0] == (f"the constant in worth.c:{line}", "4", "3")
+    assert told[1] == ("step", "4", "3")
+    assert told[-1][1:] == ("15", "12")
+    kinds = [cause["kind"] for cause in list_first_causes(chain)]
+    assert kinds == ["code", *["value"] * (len(kinds) - 1)]
+    # What is there from the beginning is undone by plain gdb as well.
+    (place,) = (suite / ".causechain").glob("test_worth*/")
+    replays = list(replay_all(chain, place))
+    assert len(replays) >= 2 * len(kinds) - 1
+    assert [replay.script.name for replay in replays if not replay.is_as_expected] == []
 
 
 def test_program_in_cpp(suite):

@@ -68,7 +68,7 @@ def test_change_that_harms_fewer_passing_tests_comes_before_coverage():
 
 def test_harmless_change_of_the_code_comes_before_one_of_a_value():
     value, code = make_found(10, harmed=0), make_found(20, harmed=0)
-    code = replace(code, attempt=replace(code.attempt, alteration=Patch(0, b"")))
+    code = replace(code, attempt=replace(code.attempt, alteration=Patch(0, b"", b"")))
     assert rank(make_findings(value, code, passing=[[20]])) == [20, 10]
 
 
@@ -102,7 +102,7 @@ def test_several_repairs_of_a_line_are_one_suspect():
 
 def test_twins_are_as_different_as_can_be():
     code = make_found(10, harmed=0)
-    code = replace(code, attempt=replace(code.attempt, alteration=Patch(0, b"")))
+    code = replace(code, attempt=replace(code.attempt, alteration=Patch(0, b"", b"")))
     value, worse, other = make_found(10, harmed=1), make_found(10, harmed=2), make_found(20, harmed=2)
     assert Ranking([make_findings(worse, value, code, other)]).twins() == [code, value, other]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from chains import party
@@ -16,6 +17,7 @@ from pytest_causechain.report.wording import (
     describe_lines,
     describe_repair,
     end_sentence,
+    name_code,
     name_function,
     name_test,
     printable,
@@ -186,6 +188,26 @@ def make_repair(
 )
 def test_repair(repair: Repair, told: str) -> None:
     assert describe_repair(repair) == told
+
+
+@pytest.mark.parametrize(
+    ("repair", "told"),
+    [
+        (make_repair("value", None, "-3", "-2", visit=0), ("the constant in {}", "-2", "-3")),
+        (make_repair("value", None, "+", "-", visit=0), ("the operator in {}", "-", "+")),
+        (
+            make_repair("branch", None, "this way round", "turned round", visit=0),
+            ("the condition in {}", "turned round", "as written"),
+        ),
+        (
+            make_repair("branch", None, "equal values this way", "equal values the other way", visit=0),
+            ("the condition in {}", "with equal values the other way", "as written"),
+        ),
+    ],
+)
+def test_code_as_a_variable(repair: Repair, told: tuple[str, str, str]) -> None:
+    name, passing, failing = told
+    assert name_code(repair) == (name.format(f"{Path(repair.file).name}:{repair.line}"), passing, failing)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.load_map import NOWHERE
 from pytest_causechain.model.open_file import OpenFile
-from pytest_causechain.states.greater import Greater, Part
+from pytest_causechain.states.greater import Greater, OtherCode, Part
 from pytest_causechain.states.memory import Memory
+from pytest_causechain.states.wording import Wording
 
 
 def visit(*files: OpenFile, **more) -> Visit:
@@ -23,6 +24,21 @@ def told(greater: Greater) -> list[tuple[str, str, str, str]]:
 
 def notes(content: bytes, position: int = 0, **more) -> OpenFile:
     return OpenFile(3, "/home/notes.txt", "input", content, position, **more)
+
+
+class TestCode:
+    def test_it_is_a_difference_that_lies_ahead(self):
+        wording = Wording("the constant in a.c:3", "the constant in a.c:3", "code", "1", "2")
+        runs = visit(), visit()
+        greater = Greater(*runs, tuple(map(Memory, runs)), OtherCode(0x1000, b"one", b"two", wording))
+        [(part, told)] = greater.inputs()
+        assert (part, told) == (Part("code"), wording)
+        assert greater.change({part}, is_forwards=True).code == (0x1000, b"two")
+        assert greater.change({part}, is_forwards=False).code == (0x1000, b"one")
+        assert greater.change((), is_forwards=True).code is None
+
+    def test_most_pairs_execute_the_same(self):
+        assert told(compare(visit(), visit())) == []
 
 
 class TestInputs:
