@@ -238,8 +238,8 @@ class TestLinkedStructures:
 
     def test_pool_that_gave_too_little(self, diagnose):
         chain = diagnose("roster")
-        used = [c for c in chain["chain"][0]["causes"] if c["variable"] == "roster.arena.blocks->used"]
-        assert [(c["passing"], c["failing"]) for c in used] == [("48", "32")]
+        used = [c for c in chain["chain"][1]["causes"] if c["variable"] == "block->used"]
+        assert [(c["passing"], c["failing"]) for c in used] == [("32", "24")]
         asking = find_line(FIXTURES / "roster" / "arena.c", "char *copy = arena_alloc(arena, length);")
         assert asking in [name_place(suspect) for suspect in chain["suspects"][:5]]
 

@@ -33,8 +33,12 @@ def check_section(output: str) -> None:
     assert re.search(
         r"^fails    count x x +exited with status 1\npasses   its twin, .* exited with status 0$", text, re.M
     )
-    assert re.search(r"^  1  count\.c:\d+  main   the return value was 1 \(0 in the twin\)$", text, re.M)
-    assert "Proof: with only the return value = 1" in text
+    assert re.search(
+        r"^  1  count\.c:5  main   the constant in count\.c:5 was 2 \(3 in the twin\)\n +<- look here first$",
+        text,
+        re.M,
+    )
+    assert "Proof: with only the constant in count.c:5 = 2 at count.c:5 the twin fails too;" in text
     assert "\nBeside test_count[1] (count x): argc was 3 (2).\n" in text
 
 

@@ -103,7 +103,7 @@ class TestAllReporters:
         properties = {one.get("name"): one.get("value") for one in case.iter("property")}
         assert properties["causechain.status"] == "complete"
         assert properties["causechain.suspect"] == "count.c:5"
-        assert "the return value was 1 (0 in the twin)" in properties["causechain.cause.1"]
+        assert "the constant in count.c:5 was 2 (3 in the twin)" in properties["causechain.cause.1"]
         assert case[0].tag == "properties"
         cases = ElementTree.parse(reported.directory / "report.xml").iter("testcase")
         assert [len(list(one)) for one in cases].count(0) == 2

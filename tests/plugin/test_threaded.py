@@ -143,9 +143,12 @@ class TestChain:
         assert all(link["follows"] for link in beside["chain"])
         assert "so shares[1].least was 0 (5)" in " ".join(" ".join(read_section(least.output)).split())
 
-    def test_repair_is_where_the_thread_is_given_its_end(self, least):
+    def test_the_twins_too(self, least):
+        """Its code is another one throughout, so that there are moments while the threads run."""
         chain = read_chain(least.directory)
-        assert (chain["peer"]["kind"], chain["statistics"]["lab"]) == ("twin", "fork")
+        assert (chain["peer"]["kind"], chain["statistics"]["lab"]) == ("twin", "rerun")
+        assert {cause["kind"] for cause in chain["chain"][0]["causes"]} == {"code"}
+        assert all(link["follows"] for link in chain["chain"])
 
     def test_the_same_with_workers(self, least):
         first, second = (read_chain(least.directory, place=place) for place in (".causechain", "again"))
