@@ -190,3 +190,11 @@ def test_plugin_is_cheap_to_load(tmp_path, start):
     imported = set(run.stderr.split())
     assert f"{PACKAGE}.plugin" in imported
     assert imported.isdisjoint({"networkx", "pygdbmi"})
+
+
+@pytest.mark.parametrize("place", ["benchmarks", "replays", "screenshots"])
+def test_what_is_not_run_each_time_can_be_run(place):
+    """Nobody would notice for long that it has fallen behind."""
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", f"tests/{place}"]
+    run = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=ROOT.parent, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout

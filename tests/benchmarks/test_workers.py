@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import statistics
 import subprocess
-import sys
 import time
 from functools import partial
 
-import execnet
 import pytest
 
 from pytest_causechain.lab import remote_lab
-from pytest_causechain.lab.crew import Crew, Place, Share
+from pytest_causechain.lab.crew import Crew, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.workers import OwnWorker
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
@@ -68,12 +67,8 @@ def test_two_workers_against_one(milliseconds, batch, tmp_path, monkeypatch, cap
 
 
 def open_lab(stack: contextlib.ExitStack, command: Command, workers: int) -> RemoteLab:
-    group = execnet.Group(execmodel="main_thread_only")
-    stack.callback(group.terminate, 5)
-    names = [f"{workers}-{number}" for number in range(workers)]
-    path = tuple(sys.path)
-    places = [Place(name, partial(group.makegateway, f"popen//id={name}"), True, path) for name in names]
-    share = Share(stack.enter_context(Crew(places)))
+    crew = Crew([partial(OwnWorker, f"{workers}-{number}") for number in range(workers)])
+    share = Share(stack.enter_context(crew))
     return stack.enter_context(RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, share=share))
 
 
