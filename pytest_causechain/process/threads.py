@@ -27,7 +27,7 @@ from pytest_causechain.process.linux import (
     event_message,
     ptrace,
 )
-from pytest_causechain.process.maps import has_ended, is_thread, waiting_call
+from pytest_causechain.process.maps import has_ended, is_thread, list_threads, waiting_call
 
 # Where the process has other threads, the signal that should wake us may now and then go to one of them.
 DOZE_SECONDS = 0.05
@@ -119,14 +119,20 @@ class Threads:
             return ()
         self._standing.add(thread)
         if status >> 16 == EVENT_CLONE:
-            return (thread, *self._adopt(event_message(thread)))
+            return (thread, *self._adopt_from(thread))
         if status >> 16 == EVENT_STOP:
             return (thread,)
         self.reports.append((thread, status))
         return ()
 
-    def _adopt(self, thread: int) -> tuple[int, ...]:
+    def _adopt_from(self, maker: int) -> tuple[int, ...]:
         """A new thread is traced from its birth on, where it stops."""
+        try:
+            thread = event_message(maker)
+        except ProcessLookupError:
+            # Another one ended the process meanwhile, whose end is not reported before that of all its threads.
+            self._running.update({*list_threads(self.pid)} - self._standing)
+            return ()
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
             if not os.WIFSTOPPED(os.waitpid(thread, WAIT_ALL)[1]):
                 return ()
@@ -269,7 +275,7 @@ class Threads:
                 self.reports.append((thread, status))
             raise ProcessGone(self.pid)
         if status >> 16 == EVENT_CLONE:
-            self._adopt(event_message(thread))
+            self._adopt_from(thread)
         return status
 
     def set_options(self, options: int) -> None:

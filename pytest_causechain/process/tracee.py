@@ -325,7 +325,8 @@ class Tracee:
             return
         if event == EVENT_VFORK and self.patches:
             self._halt_threads()
-        self._release_child(event_message(thread))
+        with contextlib.suppress(ProcessLookupError):  # killed meanwhile: its end will be reported
+            self._release_child(event_message(thread))
         if event == EVENT_VFORK and self.patches:
             self.threads.go_alone(thread)
         else:

@@ -12,7 +12,9 @@ import pytest
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.process import threads, tracee
 from pytest_causechain.process.injection import call_function, inject
+from pytest_causechain.process.linux import event_message
 from pytest_causechain.process.maps import list_threads
 from pytest_causechain.process.subject import launch
 from pytest_causechain.process.tracee import End, NotReached
@@ -375,6 +377,21 @@ class TestEnds:
         subject.run_to([stop("mark")], deadline)
         os.kill(subject.pid, signal.SIGKILL)
         assert subject.finish(deadline) == End("signal", signal.SIGKILL)
+
+    @pytest.mark.parametrize(("module", "words"), [(threads, ("turn", "3")), (tracee, ("children",))])
+    def test_killed_from_outside_while_it_makes_another(
+        self, start, program, stop, deadline, monkeypatch, module, words
+    ):
+        def ask_too_late(thread):
+            os.kill(subject.pid, signal.SIGKILL)
+            while True:
+                event_message(thread)
+
+        subject = start(program, *words)
+        monkeypatch.setattr(module, "event_message", ask_too_late)
+        with pytest.raises(NotReached) as raised:
+            subject.run_to([stop("mark", 1000)], deadline)
+        assert raised.value.status == signal.SIGKILL
 
 
 def state_of(thread: int) -> str:
