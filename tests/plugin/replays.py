@@ -79,7 +79,7 @@ def shows(shown: str, outcome: str) -> bool:
 
 # Values that gdb and a chain write in the same way: numbers, enumerators, NULL, texts.
 COMPARABLE = re.compile(r'-?\d+(\.\d+)?|[A-Z_a-z]\w*|".*"')
-# Executions of a place at which the next cause may appear.
+# Executions of a place at which the next cause may appear; behind them it is waited for.
 MOST_LOOKS = 300
 # For gdb's own Python: stop at a place, again and again, and tell what some expressions are there.
 LOOK = """
@@ -95,7 +95,20 @@ def look(expression, level):
         return gdb.execute(f"output {{expression}}", to_string=True)
     except gdb.error:
         return None
-for _ in range({most}):
+class Waiting(gdb.Breakpoint):
+    def stop(self):
+        return all(map(self.is_there, {expressions!r}, {expected!r}))
+    def is_there(self, one, told):
+        frame = gdb.newest_frame()
+        for _ in range(one[1]):
+            frame = frame.older()
+        frame.select()
+        value = str(gdb.parse_and_eval(one[0]))
+        return "0x0" in value if told == "NULL" else told in value if told[0] == '"' else value.split(" ")[0] == told
+for number in range({most} + 1):
+    if number == {most}:
+        there.delete()
+        there = Waiting({place!r})
     gdb.execute("continue")
     if not gdb.selected_inferior().threads() or there.hit_count == 0:
         break
@@ -133,7 +146,8 @@ def look_behind(script: Path, stop: dict[str, Any], causes: Sequence[dict[str, A
     where = f"*((char *) &'{stop['file']}'::'{stop['function']}' + {stop['offset']})"
     expressions = [(write_expression(cause), cause["frame"] or 0) for cause in causes]
     looking = script.with_suffix(".look")
-    looking.write_text(commands + LOOK.format(place=where, most=MOST_LOOKS, expressions=expressions))
+    known = {"expressions": expressions, "expected": [cause["failing"] for cause in causes]}
+    looking.write_text(commands + LOOK.format(place=where, most=MOST_LOOKS, **known))
     shown = replay(looking, "").shown
     return [json.loads(line.removeprefix("SEEN ")) for line in shown.splitlines() if line.startswith("SEEN ")]
 
