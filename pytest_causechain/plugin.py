@@ -11,6 +11,7 @@ import pytest
 from pytest_causechain.settings import add_options, is_wanted, read_settings
 
 if TYPE_CHECKING:
+    from pytest_causechain.model.recording import Marker
     from pytest_causechain.recording.recorder import Recorder
 
 MARKER = (
@@ -40,9 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = read_settings(config)
     config.pluginmanager.register(Recording(Recorder()), "causechain-recording")
     if not hasattr(config, "workerinput"):
-        from pytest_causechain.results import Results
+        from pytest_causechain.controller.collect import Collector
 
-        config.pluginmanager.register(Results(config, settings), "causechain-results")
+        config.pluginmanager.register(Collector(config, settings), "causechain-results")
 
 
 class Recording:
@@ -79,15 +80,15 @@ class Recording:
         self._failed |= report.failed
         self._skipped |= report.skipped
         if report.when == "teardown":
-            from pytest_causechain.model.recording import ATTRIBUTE, pack
+            from pytest_causechain.model.recording import ATTRIBUTE, Record, pack
 
             outcome = "failed" if self._failed else "skipped" if self._skipped else "passed"
             recording = self._recorder.finish(outcome, find_fixtures(item))  # type: ignore[arg-type]
             if recording.runs or recording.refusals:
-                record = recording, read_marker(item)
-                setattr(report, ATTRIBUTE, pack(*record) if hasattr(item.config, "workerinput") else record)
+                record = Record(recording, read_marker(item))
+                setattr(report, ATTRIBUTE, pack(record) if hasattr(item.config, "workerinput") else record)
                 if outcome == "failed":
-                    from pytest_causechain.publishing import promise_attachment
+                    from pytest_causechain.controller.outputs import promise_attachment
 
                     promise_attachment(item.config, item.nodeid)
         return report
@@ -99,11 +100,13 @@ def find_fixtures(item: pytest.Item) -> list[object]:
     return list(getattr(request, "_fixture_defs", {}).values())
 
 
-def read_marker(item: pytest.Item) -> dict[str, Any]:
+def read_marker(item: pytest.Item) -> Marker:
     """What the controller must know of the marker; `fails_when` is asked for where the test is replayed."""
+    from pytest_causechain.model.recording import Marker
+
     marker = item.get_closest_marker("cause_chain")
     if marker is None:
-        return {}
-    known = {name: marker.kwargs.get(name) for name in ("program", "neighbour", "skip")}
-    told = {name: value if isinstance(value, bool) else str(value) for name, value in known.items() if value}
-    return told | {"parallel": bool(marker.kwargs.get("parallel", True))}
+        return Marker()
+    program, neighbour = (str(given) if (given := marker.kwargs.get(n)) else None for n in ("program", "neighbour"))
+    is_parallel, is_skipped = bool(marker.kwargs.get("parallel", True)), bool(marker.kwargs.get("skip"))
+    return Marker(program, neighbour, is_parallel, is_skipped)

@@ -14,27 +14,22 @@ from pytest_causechain.model.isolation import USUAL, Bounds, Precautions, Wish
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_causechain.lab.crew import Share
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`timeout_seconds` is for each failing test, `most_tests` how many of them are diagnosed. `libraries` are
-    patterns for shared libraries that count as the program's own code; `cache` is a directory for what should be known
-    again in later sessions; `sarif` and `gitlab` are files for reports of these kinds. `jobs` is how many workers there
-    are where pytest-xdist has none, None as many as processors; `share` is what a diagnosis has of them."""
+    patterns for shared libraries that count as the program's own code; `sarif` and `gitlab` are files for reports of
+    these kinds. `jobs` is how many workers there are where pytest-xdist has none, None as many as processors."""
 
     timeout_seconds: float = 60.0
     most_tests: int = 10
     directory: Path = Path(".causechain")
     neighbour: str | None = None
     libraries: tuple[str, ...] = ()
-    cache: Path | None = None
     sarif: Path | None = None
     gitlab: Path | None = None
     precautions: Precautions = USUAL
     jobs: int | None = None
-    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pytest_causechain.causes.endings import describe_outcome
-from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.causes.picturing import draw_picture, list_trials
+from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Picture, Script, Tally, Trial
 from pytest_causechain.model.moment import Moment, Stop
 from pytest_causechain.model.observation import Observation, Outcome
@@ -34,6 +37,13 @@ from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_
 
 Configuration = frozenset[int]
 NOTHING: Configuration = frozenset()
+
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
+# Shorter ones are anywhere in a memory.
+NUMBER = re.compile(rb"-?\d{2,18}")
+WORD = re.compile(rb"[^\W\d]\w{2,}")
+# Of bytes that an integer may have.
+INTEGER_SIZES = (2, 4, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +123,11 @@ class Inquiry:
         timeline: Timeline,
         oracle: Oracle,
         likelihood: Likelihood,
-        progress: Callable[[str], None],
+        budget: Budget,
         code: OtherCode | None = None,
     ) -> None:
         self._code = code
-        self._lab, self._timeline, self._oracle, self._progress = lab, timeline, oracle, progress
+        self._lab, self._timeline, self._oracle, self._budget = lab, timeline, oracle, budget
         self._likelihood = likelihood
         self._comparable: dict[Moment, Comparable] = {}
         self._layouts = Layouts(lab.program.types)
@@ -308,7 +318,7 @@ class Inquiry:
         observations = self._lab.speculate(side, stops, transfers)
         self.experiment_seconds += time.monotonic() - begin
         self._observed += 1
-        self._progress(f"experiment {self._observed}, at {moment.position.function}()")
+        self._budget.show(f"experiment {self._observed}, at {moment.position.function}()")
         return observations
 
     def _compare(self, moment: Moment) -> Comparable | None:
@@ -326,6 +336,7 @@ class Inquiry:
             self.unreadable = max(self.unreadable, passing.unreadable, failing.unreadable)
             graphs = (self._graph(passing), self._graph(failing))
             self.is_cut = self.is_cut or any(graph.is_cut for graph in graphs)
+            self._budget.check()
             comparison = compare_states(match_states(*graphs), self._code)
             self.capture_seconds += time.monotonic() - begin
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
@@ -343,4 +354,59 @@ class Inquiry:
     def _graph(self, visit: Visit) -> MemoryGraph:
         if visit.types is not self._layouts.rows:  # those of a new engine, which numbers types anew
             self._layouts = Layouts(visit.types)
-        return MemoryGraph(visit, self._lab.program, self._layouts)
+        self._budget.check()
+        graph = MemoryGraph(visit, self._lab.program, self._layouts)
+        self._budget.charge("value", graph.vertices)
+        return graph
+
+
+class Likelihood:
+    """Chooses, at the moments of a pair of runs, the differences to try before all others: those in variables that the
+    lines to come mention, and those in values that the failing run wrote and the passing one did not. The causes known
+    at other moments are tried even before."""
+
+    def __init__(self, program: ProgramMap, passing: Observation, failing: Observation) -> None:
+        self._program = program
+        said, wrong = (run.stdout + run.stderr for run in (passing, failing))
+        self._numbers = {int(n) for n in {*NUMBER.findall(wrong)} - {*NUMBER.findall(said)}}
+        self._words = {*WORD.findall(wrong)} - {*WORD.findall(said)}
+        self._sources: dict[str, Sequence[str]] = {}
+
+    def choose(self, moment: Moment, comparison: Comparison) -> frozenset[int]:
+        """The numbers of the likely deltas: all of a variable, which belong together."""
+        mentioned = self._find_mentioned(moment)
+        variables = {number: variable_of(delta) for number, delta in enumerate(comparison.deltas) if delta.slots}
+        likely = mentioned & set(variables.values())
+        likely |= {name for n, name in variables.items() if self._is_written(comparison, comparison.deltas[n])}
+        return frozenset(number for number, name in variables.items() if name in likely)
+
+    def _find_mentioned(self, moment: Moment) -> set[str]:
+        """From the line of the moment on, as far as its function goes."""
+        function = self._program.function_at(moment.failing[-1].address) if moment.failing else None
+        if function is None:
+            return set()
+        file, line = moment.position.file, moment.position.line
+        last = max((s.line for s in function.statements if s.file == file), default=line)
+        return {word for text in self._read(file)[line - 1 : last] for word in IDENTIFIER.findall(text)}
+
+    def _read(self, file: str) -> Sequence[str]:
+        if file not in self._sources:
+            try:
+                self._sources[file] = Path(file).read_text(errors="replace").split("\n")
+            except (OSError, ValueError):
+                self._sources[file] = ()
+        return self._sources[file]
+
+    def _is_written(self, comparison: Comparison, delta: Delta) -> bool:
+        slot = delta.slots[0]
+        if slot.is_pointer or slot.bits is not None:
+            return False
+        value = comparison.matching.failing.contents(slot.failing)[slot.offset : slot.offset + slot.size]
+        if slot.size in INTEGER_SIZES and int.from_bytes(value, "little", signed=True) in self._numbers:
+            return True
+        return not self._words.isdisjoint(WORD.findall(value))
+
+
+def variable_of(delta: Delta) -> str:
+    """The name of the one that leads to it."""
+    return delta.group[1].rpartition(":")[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_causechain.model.budget import Shortfall
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.intervention import Kind
 from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
@@ -338,3 +339,5 @@ class Chain:
     # Why no passing test could be compared with: what came closest, and what is wrong with it.
     without_neighbour: str | None = None
     statistics: Statistics = field(default_factory=Statistics)
+    # What was not tried to its end, for lack of work or time.
+    cut_short: tuple[Shortfall, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pytest_causechain.model.codec import decode, write_json
 from pytest_causechain.model.command import Command
@@ -38,11 +38,28 @@ class Recording(NamedTuple):
     refusals: tuple[str, ...] = ()
 
 
-def pack(recording: Recording, marker: dict[str, Any]) -> str:
+class Marker(NamedTuple):
+    """What the controller must know of a test's marker `cause_chain`; what it says of runs is asked for where the test
+    is replayed."""
+
+    program: str | None = None
+    neighbour: str | None = None
+    is_parallel: bool = True
+    is_skipped: bool = False
+
+
+class Record(NamedTuple):
+    """What the last report of a test carries to where the reports come together."""
+
+    recording: Recording
+    marker: Marker
+
+
+def pack(record: Record) -> str:
     """For the way from another process: as text, which anything can carry."""
-    return write_json([recording, marker])
+    return write_json(record)
 
 
-def unpack(record: str) -> tuple[Recording, dict[str, Any]]:
-    recording, marker = json.loads(record)
-    return decode(Recording, recording), marker
+def unpack(text: str) -> Record:
+    record: Record = decode(Record, json.loads(text))
+    return record

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 
 class Refusal(Exception):
     """Raised where a diagnosis cannot go on; its text is the sentence shown to the user."""
@@ -12,7 +14,14 @@ class Hopeless(Refusal):
 
 
 class BudgetUsedUp(Refusal):
-    """The time given to one failing test is over; what is known so far still counts."""
+    """The work or the time given to one failing test, or to a part of its diagnosis, is over; what is known so far
+    still counts."""
 
-    def __init__(self) -> None:
-        super().__init__("the time budget is used up: raise --cause-chain-timeout.")
+    def __init__(self, seconds: float | None = None, limit: Literal["time", "work", "share"] = "time") -> None:
+        whole = "the time limit" if seconds is None else f"the time limit of {seconds:g} s"
+        told = {
+            "time": f"{whole} was reached",
+            "work": f"all the work that {whole} allows was done",
+            "share": f"the share of {whole} that is for this was used up",
+        }
+        super().__init__(f"{told[limit]}: raise --cause-chain-timeout.")

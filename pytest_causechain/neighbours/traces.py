@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.laboratory import Events, Lab, Side, name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
@@ -61,23 +61,18 @@ class Ranked:
 def rank_by_traces(
     failing: Command,
     candidates: Sequence[Neighbour],
-    deadline: float,
-    libraries: tuple[str, ...] = (),
-    cache: Path | None = None,
-    precautions: Precautions = USUAL,
-    share: Share | None = None,
+    budget: Budget,
+    setup: LabSetup,
 ) -> Ranked:
     """`candidates` come in the order that decides where traces do not, and in which those follow that were not
-    traced. As far as time allows; where nothing can be traced the order stays. `libraries`, `cache`, `precautions`
-    and `share` are as for a lab."""
+    traced. As far as the budget allows; where nothing can be traced the order stays."""
     commands = [near.run.command for near in candidates[:MOST_RUN]]
     comparison = _Comparison(candidates)
     try:
-        with RemoteLab(
-            failing, failing, deadline, None, libraries, cache, commands, precautions=precautions, share=share
-        ) as lab:
-            if lab.name != "gdb":  # which knows of two runs only
-                comparison.run(lab)
+        with setup.open_lab(failing, failing, budget=budget, others=commands) as lab:
+            comparison.run(lab)
+    except BudgetUsedUp:
+        budget.cut_short("neighbours", comparison.looked_at, len(commands))
     except Hopeless:
         raise
     except Refusal:
@@ -117,6 +112,10 @@ class _Comparison:
             self._traced.append((likeness, replace(near, distance=likeness.distance, why=why)))
             if len(self._traced) == MOST_TRACED:
                 return
+
+    @property
+    def looked_at(self) -> int:
+        return len(self._traced) + len(self._refused)
 
     def result(self) -> Ranked:
         traced = sorted(self._traced, key=lambda entry: (entry[0].distance, entry[0].moves))

@@ -58,6 +58,11 @@ class Places:
         self._last = sum(map(len, self._times.values()))
         self.all = [place for effect in own if (place := self._make(effect)) is not None]
 
+    def distinct(self) -> set[tuple[str, int]]:
+        """All places, and instructions that may be others, as attempts name them."""
+        found = {(place.effect.kind + place.effect.register, place.effect.address) for place in self.all}
+        return found | {("code", variant.address) for variant in self.variants}
+
     def when(self, watch: int | None, visit: int) -> int:
         """The number of the block executed then; after all others where that was not traced."""
         times = self._times.get(watch or 0, ())

@@ -10,18 +10,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.lab.starting_lab import TEMPLATES_KEPT
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
-from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
@@ -49,8 +48,6 @@ WATCHED_VISITS = 4
 # Numbers at a spot that are tried before other spots have had theirs; addresses are few anyhow. Of spots that are
 # passed for the first time many are looked at in one run; of others as many as the lab keeps ready.
 FEW_GUESSES, SPOTS_SEEN = 6, 100
-# Of the time for the search, for learning about the other runs.
-COVERING_SHARE = 0.25
 # An altered run may take longer and write more than the others, but not without end.
 FIRST_SECONDS = 0.05
 LEAST_CPU_SECONDS, LEAST_SECONDS = 0.02, 0.5
@@ -70,22 +67,17 @@ Progress = Callable[[str], None]
 
 def find_repairs(
     failing: Command,
+    *,
     passing: Sequence[Command],
     also_failing: Sequence[Command],
     ask: Ask,
-    deadline: float,
-    progress: Progress = lambda text: None,
-    findings: Findings | None = None,
-    libraries: tuple[str, ...] = (),
-    cache: Path | None = None,
-    precautions: Precautions = USUAL,
-    share: Share | None = None,
-) -> Findings:
+    budget: Budget,
+    setup: LabSetup,
+    findings: Findings,
+) -> None:
     """`passing`, the nearest first, and `also_failing` are other runs of the program. What is found is entered into
-    `findings` at once, for whoever is interrupted. `libraries`, `cache`, `precautions` and `share` are as for a lab. A
-    Refusal where nothing can be learned at all; the end of the time is none."""
-    findings = Findings() if findings is None else findings
-    begin = time.monotonic()
+    `findings` at once, for whoever is interrupted. A Refusal where nothing can be learned at all; the end of the
+    budget is none, but is noted there."""
     near = near_and_far(passing, MOST_COVERED)
     chosen = set(near)
     far = near_and_far([command for command in passing if command not in chosen], MORE_COVERED)
@@ -93,14 +85,15 @@ def find_repairs(
     sides = iter([name_other(number) for number in range(len(others))])
     runs = Others(list(islice(sides, len(near))), list(islice(sides, len(also_failing))), list(sides))
     try:
-        known = (libraries, cache, others, None, precautions, share)
-        with RemoteLab(failing, failing, deadline, None, *known) as lab:
-            RepairSearch(lab, runs, ask, findings, progress).run()
+        with setup.open_lab(failing, failing, budget=budget, others=others) as lab:
+            search = RepairSearch(lab, runs, ask, findings, budget)
+            try:
+                search.run()
+            finally:
+                search.note_shortfall()
     except BudgetUsedUp:
-        pass
-    finally:
-        findings.seconds = time.monotonic() - begin
-    return findings
+        if not findings.experiments:
+            budget.cut_short("repairs", 0)  # not even their number is known
 
 
 class Others(NamedTuple):
@@ -112,8 +105,8 @@ class Others(NamedTuple):
 
 
 class RepairSearch:
-    def __init__(self, lab: RemoteLab, runs: Others, ask: Ask, findings: Findings, progress: Progress) -> None:
-        self._lab, self._ask, self._findings, self._progress = lab, ask, findings, progress
+    def __init__(self, lab: RemoteLab, runs: Others, ask: Ask, findings: Findings, budget: Budget) -> None:
+        self._lab, self._ask, self._findings, self._budget = lab, ask, findings, budget
         self._passing, self._also_failing, self._far = runs
         self._statements = [s.address for f in lab.program.functions for s in f.statements]
         self._covered: dict[Side, frozenset[Line]] = {}
@@ -121,8 +114,25 @@ class RepairSearch:
         # At the places of the failing run, by address and register: what passing runs have there.
         self._seen: dict[tuple[int, str], dict[bytes, None]] = {}
         self._tried = 0
+        self._tried_places: set[tuple[str, int]] = set()
+        self._number_of_places = 0
+        # Until all that is to be tried has been, or enough is known.
+        self._is_cut = True
 
     def run(self) -> None:
+        self._look_around()
+        if self._try_all():
+            self._is_cut = False
+        if not self._is_repaired:
+            self._cover_far()
+        self._find_copies()
+
+    def note_shortfall(self) -> None:
+        if self._is_cut and self._number_of_places:
+            self._budget.cut_short("repairs", len(self._tried_places), self._number_of_places)
+
+    def _look_around(self) -> None:
+        """What the runs do, and where the failing one could have gone on otherwise."""
         self._cover_others()
         failing, *again = self._lab.experiments("failing", (), [NOTHING] * REPETITIONS)
         if failing.ending != "timeout" and any(run.shown != failing.shown for run in again):
@@ -135,41 +145,43 @@ class RepairSearch:
             self._findings.executed[position.file, position.line] = position.function
         self._findings.spectrum.failing.append(self._covered["failing"])
         self._places = Places(self._lab, executed)
+        self._number_of_places = len(self._places.distinct())
         known = [side for side in self._passing if side in self._covered]
         runs = [PassingRun(side, self._covered[side], self._natural[side]) for side in known]
         self._harm = Harm(self._lab, runs, self._judge, self._limits, self._findings)
+
+    def _try_all(self) -> bool:
+        """Round by round, until all has been tried or a repair convinces; False when there was more to try."""
         rounds = self._rounds()
         for attempts in next(rounds):
             self._try(attempts)
         self._harm.screen()
         if self._harm.is_convincing(SOON_CONVINCING):
             self._harm.weigh()
-        else:
-            self._go_on(rounds)
-        if not self._is_repaired:
-            self._cover_far()
-        self._find_copies()
-
-    def _go_on(self, rounds: Iterator[Iterator[list[Attempt]]]) -> None:
+            return True
+        is_whole = True
         for attempts_of_round in rounds:
             for attempts in attempts_of_round:
                 if self._has_tried_enough():
+                    is_whole = False
                     break
                 self._try(attempts)
             self._harm.weigh()
             if self._harm.is_convincing(CONVINCING):
-                break
+                return True
+        return is_whole
 
     # What the runs do
 
     def _cover_others(self) -> None:
-        """As far as a share of the time allows; they tell too how long a run may take."""
-        end = time.monotonic() + COVERING_SHARE * (self._lab.deadline - time.monotonic())
-        spectrum, seconds = self._findings.spectrum, []
-        for side in (*self._passing, *self._also_failing):
-            if time.monotonic() >= end:
+        """As far as a share of the budget allows; they tell too how long a run may take."""
+        part, spectrum, seconds = self._budget.part("coverage"), self._findings.spectrum, []
+        sides = [*self._passing, *self._also_failing]
+        for number, side in enumerate(sides):
+            if part.is_over:
+                self._budget.cut_short("coverage", number, len(sides))
                 break
-            self._progress("looking at what the tests execute")
+            self._budget.show("looking at what the tests execute")
             self._natural[side] = self._lab.experiment(side)
             if side in self._passing[:REPETITIONS]:
                 # Once more, as the first one made all that a run needs.
@@ -184,11 +196,12 @@ class RepairSearch:
         self._lab.allow(usual)
 
     def _cover_far(self) -> None:
-        end = time.monotonic() + COVERING_SHARE * (self._lab.deadline - time.monotonic())
-        for side in self._far:
-            if time.monotonic() >= end:
+        part = self._budget.part("coverage")
+        for number, side in enumerate(self._far):
+            if part.is_over:
+                self._budget.cut_short("coverage", number, len(self._far))
                 break
-            self._progress("looking at what more tests execute")
+            self._budget.show("looking at what more tests execute")
             self._cover(side, is_last=True)
             self._findings.spectrum.passing.append(self._covered[side])
 
@@ -331,6 +344,7 @@ class RepairSearch:
     def _try(self, attempts: Sequence[Attempt]) -> None:
         observed = self._lab.interventions("failing", [attempt.alteration for attempt in attempts], self._limits)
         self._tried += len(attempts)
+        self._tried_places.update(attempt.place for attempt in attempts)
         self._findings.experiments += len(attempts)
         for attempt, observation in zip(attempts, observed, strict=True):
             judgement = self._judge(observation)
@@ -339,7 +353,7 @@ class RepairSearch:
             elif judgement != "no":
                 self._findings.found.append(Found(attempt, judgement == "repaired"))
         repairs = sum(found.is_full for found in self._findings.found)
-        self._progress(f"intervention {self._findings.experiments}, {repairs} repairs")
+        self._budget.show(f"intervention {self._findings.experiments}, {repairs} repairs")
 
     def _find_copies(self) -> None:
         """What was, and is then, the same as at an earlier repair may come from there: the run tells."""

@@ -1,4 +1,4 @@
-"""Gathers what the tests of a session have done, keeps it for later ones, and has the failing tests diagnosed.
+"""Collects what the tests of a session have done, keeps it for later ones, and has the failing tests diagnosed.
 
 That comes after the last test: only then are all passing ones known, and no time limit of a test runs any more; pytest
 prints failures later still. Most sessions have nothing to diagnose: what that takes is loaded with the first failure.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,22 +17,22 @@ from pytest_causechain.settings import Settings, find_cache
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+    from xdist.workermanage import WorkerController
 
+    from pytest_causechain.controller.conductor import Conductor
     from pytest_causechain.model.recording import Recording
-    from pytest_causechain.session import SessionDiagnosis
 
 
-class Results:
-    """Lives where the results come together: in the only process, or in the controller of pytest-xdist."""
+class Collector:
+    """Lives where the reports come together: in the only process, or in the controller of pytest-xdist."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config, self._settings = config, settings
         # By test: the report of its failure; its recording.
         self._failed: dict[str, pytest.TestReport] = {}
         self._recordings: dict[str, Recording] = {}
-        # WorkerController of pytest-xdist, which may not be there.
-        self._nodes: list[Any] = []
-        self._diagnosis: SessionDiagnosis | None = None
+        self._nodes: list[WorkerController] = []
+        self._conductor: Conductor | None = None
 
     def pytest_report_header(self) -> str:
         limit = f"{self._settings.most_tests} failing tests, {self._settings.timeout_seconds:g} s each"
@@ -49,21 +49,24 @@ class Results:
             recording, marker = unpack(record) if isinstance(record, str) else record
             self._recordings[report.nodeid] = recording
             if report.nodeid in self._failed:
-                self._open_diagnosis().expect(self._failed[report.nodeid], report, recording, marker)
+                from pytest_causechain.controller.failing_test import CollectedFailure
 
-    def _open_diagnosis(self) -> SessionDiagnosis:
-        if self._diagnosis is None:
-            from pytest_causechain.session import SessionDiagnosis
+                failure = CollectedFailure(self._failed[report.nodeid], recording, marker)
+                self._open_conductor().expect(failure, report)
 
-            self._diagnosis = SessionDiagnosis(self._config, self._settings, self._nodes)
-        return self._diagnosis
+    def _open_conductor(self) -> Conductor:
+        if self._conductor is None:
+            from pytest_causechain.controller.conductor import Conductor
+
+            self._conductor = Conductor(self._config, self._settings, self._nodes)
+        return self._conductor
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodeready(self, node: Any) -> None:
+    def pytest_testnodeready(self, node: WorkerController) -> None:
         self._nodes.append(node)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:
+    def pytest_testnodedown(self, node: WorkerController, error: object) -> None:
         if error and node in self._nodes:  # one that has ended as it should keeps its gateway
             self._nodes.remove(node)
 
@@ -87,8 +90,8 @@ class Results:
             # What is kept is only a hint: it must not spoil a session.
             with contextlib.suppress(Exception):
                 self._keep_recordings()
-        if self._diagnosis is not None:
-            self._diagnosis.diagnose_all(self._recordings)
+        if self._conductor is not None:
+            self._conductor.diagnose_all(list(self._recordings.values()))
 
     def _keep_recordings(self) -> None:
         directory = find_cache(self._config)
@@ -98,5 +101,5 @@ class Results:
             RecordingStore(directory).save(self._recordings.values())
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
-        if self._diagnosis is not None:
-            self._diagnosis.publisher.summarise(terminalreporter)
+        if self._conductor is not None:
+            self._conductor.outputs.summarise(terminalreporter)

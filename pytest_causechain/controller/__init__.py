@@ -1,0 +1,1 @@
+"""Leads each failing test from its report to its printed section."""

@@ -1,0 +1,244 @@
+"""Leads the failing tests of a session through their diagnoses, side by side, and hands the chains out in their order.
+
+collect -> failing test -> strategy -> method -> outputs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from pytest_causechain.controller.failing_test import CollectedFailure, choose_failing_test
+from pytest_causechain.controller.method import Interrupted
+from pytest_causechain.controller.outputs import Publisher
+from pytest_causechain.controller.progress import Progress
+from pytest_causechain.controller.strategy import Investigation
+from pytest_causechain.lab.crew import Crew, Share
+from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.model.budget import Budget
+from pytest_causechain.model.chain import Chain
+from pytest_causechain.model.recording import Recording
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.neighbours.ranking import choose_recalled
+from pytest_causechain.oracle.replay import Replay, Replays, files_of
+from pytest_causechain.process.termination import termination_interrupts
+from pytest_causechain.recall import Recall
+from pytest_causechain.recording.store import RecordingStore
+from pytest_causechain.settings import Settings, find_cache
+from pytest_causechain.workforce import Workforce
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+R = TypeVar("R", bound=Replay)
+
+# Tests diagnosed side by side. A third of a diagnosis is work of this process: more would wait for each other. Further
+# workers make the experiments of these.
+ABREAST = 3
+# Failing tests beyond those diagnosed that are asked for what they know; with thousands of them one must stop.
+MOST_VOTING = 20
+# Between two looks at what the diagnoses are at.
+WATCH_SECONDS = 0.1
+
+
+class Conductor:
+    """Of those tests that fail and have started programs."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, nodes: Sequence[WorkerController]) -> None:
+        """`nodes` are the workers of pytest-xdist, if there are any."""
+        self._config, self._settings, self._workforce = config, settings, Workforce(settings, nodes)
+        self._failures: list[CollectedFailure] = []
+        self._recordings: dict[str, Recording] = {}
+        # In which tests of earlier sessions were run again.
+        self._recall: Recall | None = None
+        # Of all failing tests that there can be one for; for others why not.
+        self._investigations: dict[str, Investigation | Refusal] = {}
+        self.outputs = Publisher(config, settings)
+        self._notes = self.outputs.notes
+        self._progress = Progress(config)
+        # Ctrl-C reaches the main thread only, which tells all others by this.
+        self._cancelled = threading.Event()
+
+    def expect(self, failure: CollectedFailure, last: pytest.TestReport) -> None:
+        """Called with the test's `last` report, before others see it."""
+        self._failures.append(failure)
+        self.outputs.expect(last)
+
+    def diagnose_all(self, recordings: Sequence[Recording]) -> None:
+        """`recordings` are those of all tests. Whatever goes wrong here becomes a note: the session's own results must
+        not suffer."""
+        self._recordings = {recording.test: recording for recording in recordings}
+        with termination_interrupts():
+            try:
+                self.outputs.write_results()
+                self._diagnose()
+            except KeyboardInterrupt:
+                self._notes.append("interrupted; the tests' own results are complete.")
+            except Exception as error:
+                self._notes.append(f"gave up after an internal error, please report it: {error!r}")
+            finally:
+                if self._recall is not None:
+                    self._recall.close()
+                self._progress.clear()
+            self.outputs.finish()
+
+    def _diagnose(self) -> None:
+        native = [failure for failure in self._failures if not failure.marker.is_skipped]
+        chosen = native[: self._settings.most_tests]
+        if not chosen:
+            return
+        self._recall_passing(chosen)
+        with self._workforce.open_crew(self._check_wanted) as crew, Replays(self._open_replay) as replays:
+            self._open_investigations(native[: len(chosen) + MOST_VOTING], crew, replays)
+            self._diagnose_side_by_side([failure for failure in chosen if failure.marker.is_parallel], crew)
+            for failure in chosen:
+                if not failure.marker.is_parallel:
+                    self._diagnose_side_by_side([failure], crew)
+            self._notes += crew.notes
+        left = len(native) - len(chosen)
+        if left > 0:
+            tests = "1 more failing test was" if left == 1 else f"{left} more failing tests were"
+            self._notes.append(f"{tests} not diagnosed: raise --cause-chain-max.")
+
+    def _recall_passing(self, failures: Sequence[CollectedFailure]) -> None:
+        """Passing tests of earlier sessions are candidates, too, where there are few: they are run again."""
+        directory = find_cache(self._config)
+        if directory is None:
+            return
+        paths = {run.command.program.path for failure in failures for run in failure.recording.runs}
+        recalled = [
+            recording for recording in RecordingStore(directory).recall(paths) if recording.test not in self._recordings
+        ]
+        if not recalled:
+            return
+        known, tests = list(self._recordings.values()), dict[str, None]()
+        for failure in failures:
+            if failure.recording.runs:
+                named = failure.marker.neighbour or self._settings.neighbour
+                last = failure.recording.runs[-1]
+                tests.update(dict.fromkeys(choose_recalled(failure.recording, last, known, recalled, named)))
+        if tests:
+            self._recall = self._open_session(Recall, files_of(tests))
+            budget = Budget(self._settings.timeout_seconds, cancelled=self._cancelled).part("recall")
+            for recording in self._recall.rerun(tests, budget.seconds_left):
+                self._recordings[recording.test] = recording
+
+    def _open_investigations(self, failures: Sequence[CollectedFailure], crew: Crew, replays: Replays) -> None:
+        """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
+        recordings = list(self._recordings.values())
+        for failure in failures:
+            try:
+                failing = choose_failing_test(
+                    failure, recordings, self._settings, replays, self._config, self._cancelled
+                )
+            except Refusal as refusal:
+                self._investigations[failure.test] = refusal
+                continue
+            setup = LabSetup(
+                libraries=self._settings.libraries,
+                cache=find_cache(self._config),
+                precautions=self._settings.precautions,
+                share=Share(crew, failing.is_parallel),
+            )
+            self._investigations[failure.test] = Investigation(
+                failing,
+                timeout_seconds=self._settings.timeout_seconds,
+                setup=setup,
+                replays=replays,
+                cancelled=self._cancelled,
+            )
+        opened = [one for one in self._investigations.values() if isinstance(one, Investigation)]
+        for one in opened:
+            one.also_failing += [
+                other for other in opened if other is not one and other.failing.may_vote_for(one.failing)
+            ]
+
+    def _diagnose_side_by_side(self, failures: Sequence[CollectedFailure], crew: Crew) -> None:
+        """Handed out in the order of the tests."""
+        if not failures:
+            return
+        pool = ThreadPoolExecutor(min(ABREAST, len(crew.workers), len(failures)), "causechain-diagnosis")
+        futures: dict[Future[Chain], CollectedFailure] = {}
+        waiting: list[Future[Chain]] = []
+        try:
+            for failure in failures:
+                future = pool.submit(self._find_chain, failure, crew)
+                futures[future] = failure
+                waiting.append(future)
+            while waiting:
+                self._watch(waiting[0], futures, crew)
+                self.outputs.publish(futures[waiting[0]].report, waiting[0].result())
+                waiting.pop(0)
+        except KeyboardInterrupt:
+            self._cancelled.set()
+            # Pending diagnoses are cancelled; running ones return their partial chain.
+            for future in waiting:
+                if not future.cancel():
+                    self.outputs.publish(futures[future].report, future.result())
+            raise
+        finally:
+            # What a thread has opened it closes itself.
+            pool.shutdown(cancel_futures=True)
+
+    def _watch(self, first: Future[Chain], futures: dict[Future[Chain], CollectedFailure], crew: Crew) -> None:
+        """Until the first one is done, tell what all are at."""
+        while True:
+            activities = {
+                failure.test: investigation.activity
+                if future.running() and isinstance(investigation := self._investigations[failure.test], Investigation)
+                else ""
+                for future, failure in futures.items()
+                if future.running() or future.done()
+            }
+            self._progress.show(activities, crew.busy, len(crew.workers))
+            if wait([first], WATCH_SECONDS).done:
+                break
+
+    def _find_chain(self, failure: CollectedFailure, crew: Crew) -> Chain:
+        """In a thread of its own."""
+        test, investigation = failure.test, self._investigations[failure.test]
+        try:
+            if isinstance(investigation, Refusal):
+                raise investigation
+            with crew.diagnosing():
+                return investigation.find_chain()
+        except Refusal as refusal:
+            return Chain(test, "none", str(refusal))
+        except Interrupted as interruption:
+            return interruption.chain
+        except Exception as error:
+            return Chain(test, "none", f"an internal error came up ({error!r}): please report it.")
+
+    def _open_replay(self, files: Collection[str]) -> Replay:
+        return self._open_session(Replay, files)
+
+    def _open_session(self, kind: type[R], files: Collection[str]) -> R:
+        return kind(
+            rootdir=self._config.rootpath,
+            invocation_dir=self._config.invocation_params.dir,
+            arguments=list_own_arguments(self._config),
+            files=files,
+            timeout_seconds=self._settings.timeout_seconds,
+            inifile=self._config.inipath,
+            check=self._check_wanted,
+            isolation=self._settings.precautions.isolation,
+        )
+
+    def _check_wanted(self) -> None:
+        if self._cancelled.is_set():
+            raise KeyboardInterrupt
+
+
+def list_own_arguments(config: pytest.Config) -> list[str]:
+    """The user's arguments without the paths."""
+    paths = list(config.option.file_or_dir or [])
+    arguments = []
+    for argument in config.invocation_params.args:
+        if argument in paths:
+            paths.remove(str(argument))
+        else:
+            arguments.append(str(argument))
+    return arguments
