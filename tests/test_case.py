@@ -6,10 +6,10 @@ import threading
 from dataclasses import replace
 
 import pytest
-
-from pytest_causechain import case, diagnosis
 from pytest_causechain.case import TELLS_LITTLE, Case
 from pytest_causechain.diagnosis import Interrupted
+
+from pytest_causechain import case, diagnosis
 from pytest_causechain.model.chain import Chain, Link, Party, Peer, Tally, Transition, When
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.place import Place

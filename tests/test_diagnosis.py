@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from pytest_causechain.diagnosis import Judge, Pair, diagnose_pair
 
 from pytest_causechain import diagnosis
-from pytest_causechain.diagnosis import Judge, Pair, diagnose_pair
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Outcome

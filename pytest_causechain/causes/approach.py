@@ -14,10 +14,8 @@ from typing import Literal
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.sequences import find_edits
-from pytest_causechain.search.dd import Trimming, bundle
-from pytest_causechain.search.outcomes import Outcomes
-from pytest_causechain.search.rounds import settle
-from pytest_causechain.search.units import group_deltas
+from pytest_causechain.search.dd import Trimming, bundle, group_deltas
+from pytest_causechain.search.rounds import Outcomes, settle
 from pytest_causechain.states.inputs import LINE
 
 # Runs for one approach, which shortens all that comes after it.

@@ -23,9 +23,8 @@ from pytest_causechain.model.place import Place
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
-from pytest_causechain.search.dd import Isolation, isolate
-from pytest_causechain.search.outcomes import Outcomes
-from pytest_causechain.search.units import group_deltas, restrict
+from pytest_causechain.search.dd import MinimalCause, group_deltas, isolate, restrict
+from pytest_causechain.search.rounds import Outcomes
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.greater import OtherCode
@@ -293,7 +292,7 @@ class Inquiry:
         ending = describe_outcome(comparable.outcomes.observed(tried), self._oracle.rule)
         return f"{how} the run {said}: it {ending}"
 
-    def _confirm(self, comparable: Comparable, isolation: Isolation[int], before: Tally) -> Isolated:
+    def _confirm(self, comparable: Comparable, isolation: MinimalCause[int], before: Tally) -> Isolated:
         deltas = tuple(comparable.deltas[i] for i in sorted(isolation.cause))
         confirmed: Literal["both", "passing", "context"] = "context"
         if isolation.is_alone:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.repairs.findings import Line
 
 if TYPE_CHECKING:
     from tree_sitter import Node

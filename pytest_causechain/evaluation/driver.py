@@ -25,7 +25,7 @@ from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.neighbours.ranking import explain_absence, rank_neighbours
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.repairs.findings import Line
 from pytest_causechain.settings import Settings
 from pytest_causechain.workforce import Workforce
 

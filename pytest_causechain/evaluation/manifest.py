@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_causechain.evaluation.reading import Example, Reader, read_json
-from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.repairs.findings import Line
 
 SCHEMA = "causechain-manifest/1"
 

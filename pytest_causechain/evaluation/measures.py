@@ -19,7 +19,7 @@ from pytest_causechain.evaluation.formulas import (
 from pytest_causechain.evaluation.records import Record
 from pytest_causechain.evaluation.scores import Examined, count_examined
 from pytest_causechain.evaluation.suite import Suite
-from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.repairs.findings import Line
 
 OURS, TRANSITIONS, NEAREST, LIMIT = "repairs and chains", "cause transitions", "nearest neighbour", "coverage's limit"
 # The suspects from which the papers' search through the dependence graph begins.

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_causechain.model.chain import Statistics
 from pytest_causechain.model.codec import decode, encode
-from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.repairs.findings import Line
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import comb, floor
 
-from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.repairs.findings import Line
 
 # Of the share of statements looked at: pinpointed, and the two that the literature counts.
 LIMITS = (0.01, 0.10, 0.20)

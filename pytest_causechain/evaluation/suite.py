@@ -16,7 +16,7 @@ from pytest_causechain.lab.laboratory import name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.repairs.findings import Line
 
 # Runs whose lines are recorded by one laboratory, and the time for it.
 BATCH = 100

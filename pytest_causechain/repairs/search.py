@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import chain, islice, takewhile
 from typing import NamedTuple, TypeVar
 
+from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -21,16 +22,15 @@ from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
+from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
+from pytest_causechain.process.effects import Effect
 from pytest_causechain.process.variants import Variant
-from pytest_causechain.repairs.findings import Attempt, Findings, Found
-from pytest_causechain.repairs.harm import Harm, PassingRun
-from pytest_causechain.repairs.judging import Ask, Judge
+from pytest_causechain.repairs.findings import Attempt, Findings, Found, Line
+from pytest_causechain.repairs.harm import Ask, Harm, PassingRun, RepairJudge
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
-from pytest_causechain.repairs.scripts import script_intervention, script_patch
-from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
 
 # In one failing run, before no more values are tried: where something repairs it, they would repair the same lines.
@@ -137,7 +137,7 @@ class RepairSearch:
         failing, *again = self._lab.experiments("failing", (), [NOTHING] * REPETITIONS)
         if failing.ending != "timeout" and any(run.shown != failing.shown for run in again):
             raise Refusal("the failing run shows something else each time: make it independent of time and chance.")
-        self._judge = Judge(failing, self._ask)
+        self._judge = RepairJudge(failing, self._ask)
         output_bytes = max(LEAST_OUTPUT, OUTPUT_FACTOR * len(failing.stdout))
         self._limits = Limits(self._seconds, max(LEAST_SECONDS, self._seconds), output_bytes)
         executed = self._cover("failing")
@@ -394,3 +394,36 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while group := list(islice(iterator, size)):
         yield group
+
+
+# For gdb
+
+GDB_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
+
+
+def script_intervention(effect: Effect, data: bytes) -> tuple[str, ...]:
+    """Commands for where the program stands before the instruction."""
+    value = hex(int.from_bytes(data, "little"))
+    match effect.kind:
+        case "branch":
+            return (
+                "set $causechain = $pc",
+                "stepi",
+                f"if $pc == $causechain + {effect.length}",
+                f"  set $pc = $causechain + {effect.target - effect.address}",
+                "else",
+                f"  set $pc = $causechain + {effect.length}",
+                "end",
+            )
+        case "value":
+            store = f"set {{{GDB_TYPES[len(data)]}}} $causechain = {value}"
+            return (f"set $causechain = (unsigned long) ({effect.operand})", "stepi", store)
+        case _:
+            return (f"set ${effect.register} = {value}",)
+
+
+def script_patch(program: ProgramMap, patch: Patch) -> tuple[str, ...]:
+    """Commands for where the program has been loaded."""
+    place = program.breakpoint(Stop(patch.address, 1))
+    start = f"(unsigned char *) &'{place.function}' + {place.offset}"
+    return tuple(f"set *({start} + {number}) = {byte:#04x}" for number, byte in enumerate(patch.code))

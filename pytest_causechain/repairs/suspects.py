@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from pytest_causechain.model.chain import Suspect
-from pytest_causechain.repairs.findings import Findings, Found
-from pytest_causechain.repairs.spectrum import Line
+from pytest_causechain.repairs.findings import Findings, Found, Line
 from pytest_causechain.report.wording import count_of, describe_repair
 
 MOST_SUSPECTS = 20

@@ -2,7 +2,7 @@
 
 After Cleve and Zeller, "Locating causes of program failures" (2005), appendix: where two moments have causes in
 different variables, the cause in the middle is isolated and both halves are searched in turn, until nothing lies
-between. All experiments are behind `Timeline`; here is only the decision which moment to ask next.
+between. All experiments are behind `CauseFinder`; here is only the decision which moment to ask next.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BORDER_ATTEMPTS = 2
 REVISIONS = 3
 
 
-class Timeline(Protocol[M_contra, C]):
+class CauseFinder(Protocol[M_contra, C]):
     """What the search asks of the laboratory. Any method but `variables` may make experiments, and raise."""
 
     def isolate(self, moment: M_contra, hints: Sequence[C]) -> C | None:
@@ -53,7 +53,7 @@ class Timeline(Protocol[M_contra, C]):
 
 
 @dataclass(frozen=True, slots=True)
-class Transition(Generic[M]):
+class CauseMove(Generic[M]):
     """Two successive moments of the chain between which the cause moves from some variables to others."""
 
     before: M
@@ -84,7 +84,7 @@ class TransitionSearch(Generic[M, C]):
 
     def __init__(
         self,
-        timeline: Timeline[M, C],
+        finder: CauseFinder[M, C],
         order: Callable[[M], SupportsRichComparison],
         is_call: Callable[[M], bool],
     ) -> None:
@@ -95,7 +95,7 @@ class TransitionSearch(Generic[M, C]):
         self._untried: list[M] = []  # in time order
         self._proven: dict[tuple[M, M], bool] = {}
         self._revisions: Counter[M] = Counter()
-        self._timeline = timeline
+        self._finder = finder
         self._order = order
         self._is_call = is_call
 
@@ -128,10 +128,10 @@ class TransitionSearch(Generic[M, C]):
                 break
             self._narrow(max(opening, key=lambda t: len(self._untried_between(t.before, t.after))))
 
-    def transitions(self) -> list[Transition[M]]:
+    def transitions(self) -> list[CauseMove[M]]:
         """Where the cause changes, as far as known, in time order."""
         return [
-            Transition(before, after)
+            CauseMove(before, after)
             for before, after in pairwise(self._chain())
             if self._variables(before) != self._variables(after)
         ]
@@ -149,7 +149,7 @@ class TransitionSearch(Generic[M, C]):
         return sorted(self.known, key=self._order)
 
     def _variables(self, moment: M) -> frozenset[str]:
-        return self._timeline.variables(self.known[moment])
+        return self._finder.variables(self.known[moment])
 
     # Choosing moments
 
@@ -166,7 +166,7 @@ class TransitionSearch(Generic[M, C]):
             if not any(map(self._visit, islice(_outwards(outside, middle), BORDER_ATTEMPTS))):
                 self._skip(outside[middle:])
 
-    def _narrow(self, transition: Transition[M]) -> None:
+    def _narrow(self, transition: CauseMove[M]) -> None:
         """Visit a moment inside: calls before lines, the middle first.
 
         Where a refused one is in the way, what lies between it and either end is bisected, which finds the borders of
@@ -214,7 +214,7 @@ class TransitionSearch(Generic[M, C]):
         chain = self._chain()
         place = bisect_left(chain, self._order(moment), key=self._order)
         earlier, later = chain[:place], chain[place : place + 1]
-        cause = self._timeline.isolate(moment, [self.known[near] for near in (*earlier[-1:], *later)])
+        cause = self._finder.isolate(moment, [self.known[near] for near in (*earlier[-1:], *later)])
         if cause is None:
             self._untried.remove(moment)
             self.refused.add(moment)
@@ -237,12 +237,12 @@ class TransitionSearch(Generic[M, C]):
 
     def _fit(self, moment: M, cause: C, later: tuple[M, C]) -> tuple[C, bool]:
         """The cause, or another one at its moment, that causes the later one; False with the old one if none does."""
-        if self._timeline.causes((moment, cause), later):
+        if self._finder.causes((moment, cause), later):
             return cause, True
         if self._revisions[moment] == REVISIONS:
             return cause, False
         self._revisions[moment] += 1
-        other = self._timeline.isolate_for(moment, later)
+        other = self._finder.isolate_for(moment, later)
         return (cause, False) if other is None else (other, True)
 
 

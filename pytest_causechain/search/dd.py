@@ -1,23 +1,88 @@
-"""Two-sided delta debugging: turns an experiment over deltas into the minimal difference that decides its outcome."""
+"""Two-sided delta debugging: turns an experiment over deltas into the minimal difference that decides its outcome.
+
+Deltas come in groups that follow the structure of the state: what belongs together is applied together."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 from pytest_causechain.model.observation import Outcome
-from pytest_causechain.search.outcomes import Outcomes
-from pytest_causechain.search.rounds import settle
-from pytest_causechain.search.units import Unit, deltas_of, restrict, split
+from pytest_causechain.search.rounds import Outcomes, settle
 
 T = TypeVar("T", bound=Hashable)
+
+# Deeper groups are not told apart: a list of a thousand nodes, each inside the one before, would be opened node by
+# node, where a search among all of them takes ten experiments.
+DEPTH_LIMIT = 6
 
 # Into how many parts a group is divided at most before it is taken for one thing. What cannot be told apart in ten
 # experiments mostly cannot be at all: half an object is no object.
 GROUP_PARTS = 4
 # A set of more differences, each of which is needed, explains nothing to a reader.
 CONJUNCTION_LIMIT = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeltaGroup(Generic[T]):
+    """Deltas that belong together in the structure of the state, and are applied together: a single one, or several in
+    parts."""
+
+    deltas: tuple[T, ...]
+    parts: tuple[DeltaGroup[T], ...] = ()
+
+
+def group_deltas(
+    deltas: Iterable[T], path: Callable[[T], Sequence[Hashable]] = lambda delta: ()
+) -> tuple[DeltaGroup[T], ...]:
+    """Units of deltas whose paths begin alike, in the order in which the first delta of each was given; without paths
+    each is a unit by itself."""
+    return _group([(delta, tuple(path(delta))[:DEPTH_LIMIT]) for delta in deltas])
+
+
+def _group(deltas: Sequence[tuple[T, tuple[Hashable, ...]]]) -> tuple[DeltaGroup[T], ...]:
+    together: dict[Hashable, list[tuple[T, tuple[Hashable, ...]]]] = {}
+    for number, (delta, path) in enumerate(deltas):
+        # A delta without a further group of its own is a unit by itself.
+        key = ("group", path[0]) if path else ("delta", number)
+        together.setdefault(key, []).append((delta, path[1:]))
+    units = []
+    for members in together.values():
+        if len(members) == 1:
+            units.append(DeltaGroup((members[0][0],)))
+        else:
+            parts = _group(members)
+            # A group that holds nothing but another group is that group.
+            units.append(parts[0] if len(parts) == 1 else DeltaGroup(tuple(delta for delta, _ in members), parts))
+    return tuple(units)
+
+
+def restrict(units: Iterable[DeltaGroup[T]], wanted: frozenset[T]) -> tuple[DeltaGroup[T], ...]:
+    """The same groups with some of the deltas only."""
+    found = []
+    for unit in units:
+        deltas = tuple(delta for delta in unit.deltas if delta in wanted)
+        if deltas:
+            parts = restrict(unit.parts, wanted) if len(deltas) > 1 else ()
+            found.append(parts[0] if len(parts) == 1 else DeltaGroup(deltas, parts))
+    return tuple(found)
+
+
+def split(units: Sequence[DeltaGroup[T]], n: int) -> tuple[int, ...]:
+    """The n + 1 bounds of n successive parts of nearly as many deltas each, but at least one unit; n <= len(units)."""
+    weights = list(accumulate(len(unit.deltas) for unit in units))
+    bounds = [0]
+    for i in range(1, n):
+        even = bisect_right(weights, weights[-1] * i // n)
+        bounds.append(min(max(even, bounds[-1] + 1), len(units) - (n - i)))
+    return (*bounds, len(units))
+
+
+def deltas_of(units: Iterable[DeltaGroup[T]]) -> frozenset[T]:
+    return frozenset(delta for unit in units for delta in unit.deltas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +104,7 @@ class Narrowing(Generic[T]):
     """
 
     passing: frozenset[T]
-    difference: tuple[Unit[T], ...]
+    difference: tuple[DeltaGroup[T], ...]
     # Of the parts that the difference is divided into.
     bounds: tuple[int, ...]
     is_opened: bool = False
@@ -55,10 +120,10 @@ class Narrowing(Generic[T]):
     def n(self) -> int:
         return len(self.bounds) - 1
 
-    def _part(self, i: int) -> tuple[Unit[T], ...]:
+    def _part(self, i: int) -> tuple[DeltaGroup[T], ...]:
         return self.difference[self.bounds[i] : self.bounds[i + 1]]
 
-    def _rest(self, i: int) -> tuple[Unit[T], ...]:
+    def _rest(self, i: int) -> tuple[DeltaGroup[T], ...]:
         return self.difference[: self.bounds[i]] + self.difference[self.bounds[i + 1] :]
 
     @property
@@ -104,7 +169,7 @@ class Narrowing(Generic[T]):
         return Narrowing(self.passing, self.difference, split(self.difference, n), self.is_opened)
 
 
-def narrow(passing: frozenset[T], difference: tuple[Unit[T], ...], n: int = 2) -> Narrowing[T]:
+def narrow(passing: frozenset[T], difference: tuple[DeltaGroup[T], ...], n: int = 2) -> Narrowing[T]:
     """A single group is opened. What is left of one that did come apart is divided as far as it goes."""
     is_opened = False
     while len(difference) == 1 and difference[0].parts:
@@ -112,7 +177,7 @@ def narrow(passing: frozenset[T], difference: tuple[Unit[T], ...], n: int = 2) -
     return Narrowing(passing, difference, split(difference, min(n, len(difference))), is_opened)
 
 
-def begin(units: tuple[Unit[T], ...], likely: frozenset[T]) -> Narrowing[T]:
+def begin(units: tuple[DeltaGroup[T], ...], likely: frozenset[T]) -> Narrowing[T]:
     """Divided into what is likely and the rest, where that is less than a half: to be right saves more than the one
     experiment that it costs to be wrong."""
     first, others = restrict(units, likely), restrict(units, deltas_of(units) - likely)
@@ -130,7 +195,7 @@ class Trimming(Generic[T]):
     whatever order the deltas were given."""
 
     failing: frozenset[T]
-    pending: tuple[Unit[T], ...]
+    pending: tuple[DeltaGroup[T], ...]
     needed: frozenset[T] = frozenset()
 
     @property
@@ -150,12 +215,12 @@ class Trimming(Generic[T]):
         return Trimming(self.failing, halves + rest, self.needed)
 
 
-def bundle(units: tuple[Unit[T], ...]) -> Unit[T]:
-    return units[0] if len(units) == 1 else Unit(tuple(delta for unit in units for delta in unit.deltas), units)
+def bundle(units: tuple[DeltaGroup[T], ...]) -> DeltaGroup[T]:
+    return units[0] if len(units) == 1 else DeltaGroup(tuple(delta for unit in units for delta in unit.deltas), units)
 
 
 @dataclass(frozen=True, slots=True)
-class Isolation(Generic[T]):
+class MinimalCause(Generic[T]):
     """`cause` is the least difference found to decide, as a set: of two configurations, one inside the other, that
     PASS and FAIL, or, where several differences are each needed, all of them. `is_alone`: it FAILs by itself."""
 
@@ -164,8 +229,8 @@ class Isolation(Generic[T]):
 
 
 def isolate(
-    units: tuple[Unit[T], ...], outcomes: Outcomes[frozenset[T]], likely: frozenset[T] = frozenset()
-) -> Isolation[T]:
+    units: tuple[DeltaGroup[T], ...], outcomes: Outcomes[frozenset[T]], likely: frozenset[T] = frozenset()
+) -> MinimalCause[T]:
     """Among units of which none PASSes and all together FAIL. Those that are `likely` are tried first.
 
     Guarantee for a cause that is alone and of at most CONJUNCTION_LIMIT deltas: without any one it does not FAIL."""
@@ -175,7 +240,7 @@ def isolate(
     difference = deltas_of(narrowing.difference)
     is_alone = outcomes(difference) is Outcome.FAIL
     if is_alone and len(difference) == 1:
-        return Isolation(difference, is_alone)
+        return MinimalCause(difference, is_alone)
     # What could not be told apart while it decided may hold some that are not needed; and what decided beside much
     # else may not be needed without it.
     needed = difference if is_alone else narrowing.failing
@@ -183,7 +248,7 @@ def isolate(
     while True:
         trimming = settle(Trimming(needed, pending), outcomes)
         if trimming.pending or len(trimming.needed) > CONJUNCTION_LIMIT:
-            return Isolation(difference, is_alone)
+            return MinimalCause(difference, is_alone)
         if trimming.failing == needed:
-            return Isolation(needed, is_alone=True)
+            return MinimalCause(needed, is_alone=True)
         needed, pending = trimming.failing, restrict(pending, trimming.failing)

@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
+from pytest_causechain.causes.likelihood import Likelihood
+
 from pytest_causechain.causes.explanation import Explanation
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
-from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.chain import Rule

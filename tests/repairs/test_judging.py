@@ -9,7 +9,7 @@ import pytest
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
-from pytest_causechain.repairs.judging import Judge, find_expected_numbers, is_nearer
+from pytest_causechain.repairs.harm import RepairJudge, find_expected_numbers, is_nearer
 
 FAILING = Observation("exit", 0, b"1 9 9")
 
@@ -64,12 +64,12 @@ class Test:
     ],
 )
 def test_judgement(stdout, judgement):
-    assert Judge(FAILING, Test())(Observation("exit", 0, stdout)) == judgement
+    assert RepairJudge(FAILING, Test())(Observation("exit", 0, stdout)) == judgement
 
 
 def test_each_run_is_asked_about_once():
     test = Test()
-    judge = Judge(FAILING, test)
+    judge = RepairJudge(FAILING, test)
     for stdout in (b"1 2 3", b"1 9 9", b"1 2 3"):
         judge(Observation("exit", 0, stdout))
     assert test.asked == [b"1 9 9", b"1 2 3"]
@@ -77,11 +77,11 @@ def test_each_run_is_asked_about_once():
 
 def test_test_must_fail_on_its_own_failing_run():
     with pytest.raises(Refusal, match="does not fail when replayed"):
-        Judge(Observation("exit", 0, b"1 2 3"), Test())
+        RepairJudge(Observation("exit", 0, b"1 2 3"), Test())
 
 
 def test_run_that_we_ended_has_not_passed():
-    assert Judge(FAILING, Test())(Observation("timeout", 9, b"1 2 3")) == "no"
+    assert RepairJudge(FAILING, Test())(Observation("timeout", 9, b"1 2 3")) == "no"
 
 
 def line_of(text: str) -> Comparison:

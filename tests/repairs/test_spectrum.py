@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_causechain.repairs.spectrum import Spectrum
+from pytest_causechain.repairs.findings import Spectrum
 
 ALL, SOME, ALONE, NEVER = [("a.c", line) for line in (1, 2, 3, 4)]
 SPECTRUM = Spectrum(passing=[{ALL, SOME}, {ALL}, {ALL}], failing=[{ALL, SOME, ALONE}])

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from pytest_causechain.model.observation import Outcome
-from pytest_causechain.search.dd import narrow
-from pytest_causechain.search.outcomes import Outcomes
-from pytest_causechain.search.rounds import settle
-from pytest_causechain.search.units import Unit, deltas_of, group_deltas
+from pytest_causechain.search.dd import DeltaGroup, deltas_of, group_deltas, narrow
+from pytest_causechain.search.rounds import Outcomes, settle
 
 PASS, FAIL, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED
 Configuration = frozenset[int]
@@ -34,7 +32,7 @@ def count(experiment: Experiment, most: int) -> tuple[Outcomes[Configuration], C
     return outcomes, lambda: outcomes.tally.total
 
 
-def run_dd(units: tuple[Unit[int], ...], experiment: Experiment, most: int) -> Result:
+def run_dd(units: tuple[DeltaGroup[int], ...], experiment: Experiment, most: int) -> Result:
     """Experiments and size of the result; none when there are more than `most`."""
     outcomes, spent = count(experiment, most)
     try:
@@ -84,5 +82,5 @@ def make_experiment(size: int, causes: int, width: int, seed: int) -> Experiment
     return experiment
 
 
-def group(size: int, width: int) -> tuple[Unit[int], ...]:
+def group(size: int, width: int) -> tuple[DeltaGroup[int], ...]:
     return group_deltas(range(size), lambda delta: (delta // width,))

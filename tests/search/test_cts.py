@@ -20,7 +20,7 @@ from pytest_causechain.search.cts import (
     ATTEMPTS,
     BORDER_ATTEMPTS,
     REVISIONS,
-    Transition,
+    CauseMove,
     TransitionSearch,
 )
 
@@ -191,7 +191,7 @@ class TestShapes:
     def test_transition_names_its_moments(self) -> None:
         search = start(Script("AB"))
         search.run()
-        assert search.transitions() == [Transition(before=1, after=2)]
+        assert search.transitions() == [CauseMove(before=1, after=2)]
 
     def test_gives_up_where_nothing_can_be_transferred(self) -> None:
         script = Script("." * 1000)

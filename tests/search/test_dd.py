@@ -12,10 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_causechain.model.observation import Outcome
-from pytest_causechain.search.dd import CONJUNCTION_LIMIT, Isolation, Narrowing, isolate, narrow
-from pytest_causechain.search.outcomes import Outcomes
-from pytest_causechain.search.rounds import settle
-from pytest_causechain.search.units import Unit, group_deltas
+from pytest_causechain.search.dd import (
+    CONJUNCTION_LIMIT,
+    DeltaGroup,
+    MinimalCause,
+    Narrowing,
+    group_deltas,
+    isolate,
+    narrow,
+)
+from pytest_causechain.search.rounds import Outcomes, settle
 
 PASS, FAIL, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED
 Configuration = frozenset[int]
@@ -41,10 +47,10 @@ class Program:
     def outcomes(self, width: int = 1) -> Outcomes[Configuration]:
         return Outcomes(lambda configurations: [self(c) for c in configurations], width=width)
 
-    def narrow(self, units: Sequence[Unit[int]] | None = None, width: int = 1) -> Narrowing[int]:
+    def narrow(self, units: Sequence[DeltaGroup[int]] | None = None, width: int = 1) -> Narrowing[int]:
         return settle(narrow(frozenset(), tuple(units or group_deltas(range(self.k)))), self.outcomes(width))
 
-    def isolate(self, order: Sequence[int] | None = None) -> Isolation[int]:
+    def isolate(self, order: Sequence[int] | None = None) -> MinimalCause[int]:
         return isolate(group_deltas(order or range(self.k)), self.outcomes())
 
 
@@ -293,7 +299,7 @@ class TestConjunctions:
 
         order = data.draw(st.permutations(range(k)))
         program = Program(k, outcome)
-        assert program.isolate(order) == Isolation(needed, is_alone=True)
+        assert program.isolate(order) == MinimalCause(needed, is_alone=True)
 
     def test_cost(self) -> None:
         needed = {3, 250, 777}
@@ -310,7 +316,7 @@ class TestConjunctions:
     def test_what_decides_only_beside_others_is_left_out(self) -> None:
         """Delta 3 makes up for what 1 and 2 spoil; 0 alone does it."""
         program = Program(4, lambda c: FAIL if 0 in c and (3 in c or not c & {1, 2}) else PASS)
-        assert program.isolate() == Isolation(frozenset({0}), is_alone=True)
+        assert program.isolate() == MinimalCause(frozenset({0}), is_alone=True)
 
     @given(st.integers(2, 12), st.integers(), st.sampled_from([1, 2, 10]))
     def test_each_delta_is_needed(self, k: int, seed: int, unresolved: int) -> None:
@@ -329,7 +335,7 @@ class TestConjunctions:
             return (Outcome.PASS, Outcome.UNRESOLVED, Outcome.FAIL)[found]
 
         outcomes = Outcomes[frozenset[int]](lambda tried: map(judge, tried))
-        assert isolate(units, outcomes) == Isolation(frozenset({1, 3}), is_alone=True)
+        assert isolate(units, outcomes) == MinimalCause(frozenset({1, 3}), is_alone=True)
 
     def test_too_many_are_not_told(self) -> None:
         needed = frozenset(range(0, 60, 3))
@@ -345,7 +351,7 @@ class TestLikely:
         likely = frozenset(range(0, size, size // 8))
         program = Program(size, lambda c: FAIL if size // 8 * 5 in c else PASS)
         found = isolate(group_deltas(range(size)), program.outcomes(), likely)
-        assert found == Isolation(frozenset({size // 8 * 5}), is_alone=True)
+        assert found == MinimalCause(frozenset({size // 8 * 5}), is_alone=True)
         assert len(program.tried) <= 1 + 3 + 1
 
     @pytest.mark.parametrize("size", [1_000, 100_000])

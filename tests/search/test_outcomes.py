@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_causechain.model.chain import Tally
 from pytest_causechain.model.observation import Outcome
-from pytest_causechain.search.dd import isolate
-from pytest_causechain.search.outcomes import Outcomes
-from pytest_causechain.search.units import group_deltas
+from pytest_causechain.search.dd import group_deltas, isolate
+from pytest_causechain.search.rounds import Outcomes
 
 PASS, FAIL, UNRESOLVED = BY_SIZE = [Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED]
 

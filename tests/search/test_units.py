@@ -7,12 +7,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_causechain.search.units import DEPTH_LIMIT, Unit, group_deltas, restrict, split
+from pytest_causechain.search.dd import DEPTH_LIMIT, DeltaGroup, group_deltas, restrict, split
 
 Shape = str | tuple["Shape", ...]
 
 
-def shape(units: tuple[Unit[str], ...]) -> tuple[Shape, ...]:
+def shape(units: tuple[DeltaGroup[str], ...]) -> tuple[Shape, ...]:
     return tuple(shape(unit.parts) if unit.parts else unit.deltas[0] for unit in units)
 
 
@@ -40,7 +40,7 @@ def test_a_group_has_the_deltas_of_its_parts_as_they_were_given() -> None:
 def test_a_long_list_is_not_opened_node_by_node() -> None:
     deltas = ["n" * length for length in range(1, 100)]
 
-    def depth(units: tuple[Unit[str], ...]) -> int:
+    def depth(units: tuple[DeltaGroup[str], ...]) -> int:
         return max((1 + depth(unit.parts) for unit in units if unit.parts), default=0)
 
     assert depth(group_deltas(deltas, tuple)) <= DEPTH_LIMIT
@@ -60,7 +60,7 @@ def test_single_deltas_are_split_evenly(k: int, data: st.DataObject) -> None:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.data())
 def test_every_part_has_a_unit(weights: list[int], data: st.DataObject) -> None:
-    units = tuple(Unit(tuple(range(weight))) for weight in weights)
+    units = tuple(DeltaGroup(tuple(range(weight))) for weight in weights)
     n = data.draw(st.integers(1, len(units)))
     bounds = split(units, n)
     assert (len(bounds), bounds[0], bounds[-1]) == (n + 1, 0, len(units))
@@ -68,5 +68,5 @@ def test_every_part_has_a_unit(weights: list[int], data: st.DataObject) -> None:
 
 
 def test_a_heavy_unit_is_balanced_by_light_ones() -> None:
-    units = tuple(Unit(tuple(range(weight))) for weight in (10, 1, 1, 1, 1, 6))
+    units = tuple(DeltaGroup(tuple(range(weight))) for weight in (10, 1, 1, 1, 1, 6))
     assert split(units, 2) == (0, 1, 6)
