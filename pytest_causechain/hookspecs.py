@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
     from pytest_causechain.model.chain import Chain
-    from pytest_causechain.model.recording import Run
+    from pytest_causechain.model.runs import Run
     from pytest_causechain.neighbours.ranking import Neighbour
 
 

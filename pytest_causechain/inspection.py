@@ -6,9 +6,9 @@ import time
 
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.laboratory import Side
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command
 from pytest_causechain.states.deltas import Comparison, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts

@@ -11,7 +11,7 @@ import pytest
 from pytest_causechain.settings import add_options, is_wanted, read_settings
 
 if TYPE_CHECKING:
-    from pytest_causechain.model.recording import Marker
+    from pytest_causechain.model.runs import Marker
     from pytest_causechain.recording.recorder import Recorder
 
 MARKER = (
@@ -80,7 +80,7 @@ class Recording:
         self._failed |= report.failed
         self._skipped |= report.skipped
         if report.when == "teardown":
-            from pytest_causechain.model.recording import ATTRIBUTE, Record, pack
+            from pytest_causechain.model.runs import ATTRIBUTE, Record, pack
 
             outcome = "failed" if self._failed else "skipped" if self._skipped else "passed"
             recording = self._recorder.finish(outcome, find_fixtures(item))  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def find_fixtures(item: pytest.Item) -> list[object]:
 
 def read_marker(item: pytest.Item) -> Marker:
     """What the controller must know of the marker; `fails_when` is asked for where the test is replayed."""
-    from pytest_causechain.model.recording import Marker
+    from pytest_causechain.model.runs import Marker
 
     marker = item.get_closest_marker("cause_chain")
     if marker is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_causechain.model.recording import ATTRIBUTE, Recording
+from pytest_causechain.model.runs import ATTRIBUTE, Recording
 from pytest_causechain.oracle import session
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.unreplayable import Unreplayable

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Command, Observation, Outcome
 from pytest_causechain.model.sequences import find_edits
 from pytest_causechain.search.dd import Trimming, bundle, group_deltas
 from pytest_causechain.search.rounds import Outcomes, settle

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from pytest_causechain.model.chain import Failure, Rule
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.runs import Observation
 
 # As much of an output as fits on a line of the report.
 OUTPUT_SHOWN = 200

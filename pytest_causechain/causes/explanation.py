@@ -9,8 +9,7 @@ from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.model.chain import Cause, Link, Suspect, Transition, When
-from pytest_causechain.model.moment import Moment
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Moment, Place
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import CauseMove as Step
 from pytest_causechain.search.cts import TransitionSearch

@@ -15,12 +15,11 @@ from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Lab, Side
+from pytest_causechain.model.alteration import Transfer
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Picture, Script, Tally, Trial
-from pytest_causechain.model.moment import Moment, Stop
-from pytest_causechain.model.observation import Observation, Outcome
-from pytest_causechain.model.place import Place
-from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.model.moment import Moment, Place, Stop
+from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.dd import MinimalCause, group_deltas, isolate, restrict

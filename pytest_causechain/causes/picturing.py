@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 
 from pytest_causechain.model.chain import Edge, Picture, Scene, Trial, Vertex
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.runs import Outcome
 from pytest_causechain.states.deltas import Comparison, Delta
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.memory import WORD

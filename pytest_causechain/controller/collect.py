@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_causechain.model.recording import ATTRIBUTE, unpack
+from pytest_causechain.model.runs import ATTRIBUTE, unpack
 from pytest_causechain.settings import Settings, find_cache
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
     from pytest_causechain.controller.conductor import Conductor
-    from pytest_causechain.model.recording import Recording
+    from pytest_causechain.model.runs import Recording
 
 
 class Collector:

@@ -20,8 +20,8 @@ from pytest_causechain.lab.crew import Crew, Share
 from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Chain
-from pytest_causechain.model.recording import Recording
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Recording
 from pytest_causechain.neighbours.ranking import choose_recalled
 from pytest_causechain.oracle.replay import Replay, Replays, files_of
 from pytest_causechain.process.termination import termination_interrupts

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_causechain.model.budget import Budget
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.recording import Marker, Recording, Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Marker, Recording, Run
 from pytest_causechain.neighbours.ranking import (
     Neighbour,
     explain_absence,

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from pytest_causechain.controller.failing_test import FailingTest
 from pytest_causechain.model.budget import Budget
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Observation, Run
 from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.traces import require_room
 from pytest_causechain.oracle.answers import is_same_failure, take_users_word

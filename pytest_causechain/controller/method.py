@@ -21,15 +21,12 @@ from pytest_causechain.causes.inquiry import Inquiry, Isolated, Likelihood
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.model.alteration import NOTHING, Intervention, Patch
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Refused, Repair, Rule, Seconds, Statistics
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch
-from pytest_causechain.model.moment import Moment
-from pytest_causechain.model.observation import Observation, Outcome
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Moment, Place
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
-from pytest_causechain.model.transfer import NOTHING
+from pytest_causechain.model.runs import Command, Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.report.wording import count_of, name_code
@@ -118,7 +115,7 @@ def diagnose(
 def find_chain(pair: Pair, judge: Judge, budget: Budget, setup: LabSetup, is_told: Future[bool] | None = None) -> Chain:
     """The chain of the last stage reached. Never raises but Interrupted: a problem becomes the chain's reason."""
     begun = Begun(pair, budget)
-    stage: Stage = begun
+    stage: MethodStage = begun
     try:
         for reached in advance(begun, judge, setup, is_told):
             stage = reached
@@ -129,7 +126,7 @@ def find_chain(pair: Pair, judge: Judge, budget: Budget, setup: LabSetup, is_tol
     return stage.chain()
 
 
-def advance(begun: Begun, judge: Judge, setup: LabSetup, is_told: Future[bool] | None = None) -> Iterator[Stage]:
+def advance(begun: Begun, judge: Judge, setup: LabSetup, is_told: Future[bool] | None = None) -> Iterator[MethodStage]:
     """All stages in order. `is_told` will say whether another chain tells how the failure comes about: then this one
     need not be known to the last statement, and waits for that word when it has come far enough."""
     with prepare(begun, setup) as prepared:
@@ -337,7 +334,7 @@ class Links:
     writers: dict[Moment, Place] = field(default_factory=dict)
 
 
-Stage = Begun | Prepared | Seen | Apart | Traced
+MethodStage = Begun | Prepared | Seen | Apart | Traced
 
 
 # The steps

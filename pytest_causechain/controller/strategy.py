@@ -39,7 +39,7 @@ REPAIRS_TOLD = 50
 
 
 @dataclass(slots=True)
-class Found:
+class FoundChains:
     """The chains found so far; of each kind only the best, which is the first."""
 
     twins: list[Chain] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Investigation(Closing):
 
     def find_chain(self) -> Chain:
         """Never without what is known when the budget is used up; that, too, when the user interrupts."""
-        budget, found = self._open_budget(), Found()
+        budget, found = self._open_budget(), FoundChains()
         try:
             with self:
                 self._follow(budget, found)
@@ -91,7 +91,7 @@ class Investigation(Closing):
 
     def find_neighbours_chain(self) -> Chain | None:
         """As if there were no repairs; None where there is no neighbour."""
-        budget, found = self._open_budget(), Found()
+        budget, found = self._open_budget(), FoundChains()
         with self:
             self._compare_neighbours(found, budget, None)
         return next(iter(found.neighbours), None)
@@ -107,7 +107,7 @@ class Investigation(Closing):
         self._budget = Budget(max(0.0, self._timeout_seconds - spent), cancelled=self._cancelled)
         return self._budget
 
-    def _follow(self, budget: Budget, found: Found) -> None:
+    def _follow(self, budget: Budget, found: FoundChains) -> None:
         """Repairs, then the chain against the repaired run, then the neighbour's. That one needs no repairs: where a
         worker is free, it is looked for meanwhile, and waits with the last details for word of the other."""
         is_told: Future[bool] = Future()
@@ -182,7 +182,7 @@ class Investigation(Closing):
                 self._witness = self._replays.borrow(tests)
             return TestJudge(self._witness, self._asking, budget, self.failing)
 
-    def _rank(self, found: Found) -> Ranking:
+    def _rank(self, found: FoundChains) -> Ranking:
         own = self._findings or Findings()
         # Not of all whose repairs are known by now, which depends on who was diagnosed first.
         others = [other._findings for other in self.also_failing[:VOTERS] if other._findings is not None]
@@ -191,7 +191,7 @@ class Investigation(Closing):
 
     # Chains
 
-    def _compare_twins(self, found: Found, budget: Budget) -> None:
+    def _compare_twins(self, found: FoundChains, budget: Budget) -> None:
         twins = self._rank(found).twins()[:TWINS_TRIED]
         diagnoses = (partial(self._diagnose_twin, twin.attempt, budget) for twin in twins)
         with keeping(found.twins):
@@ -203,7 +203,7 @@ class Investigation(Closing):
         pair = Pair(command, command, test, test, 0.0, why, attempt.alteration, attempt.repair)
         return method.find_chain(pair, self._open_judge(budget), budget, self._setup)
 
-    def _compare_neighbours(self, found: Found, budget: Budget, is_told: Future[bool] | None) -> None:
+    def _compare_neighbours(self, found: FoundChains, budget: Budget, is_told: Future[bool] | None) -> None:
         ranked = self._rank_neighbours(budget)
         peers = ranked.neighbours[:NEIGHBOURS_TRIED]
         if ranked.refused and not peers:
@@ -231,7 +231,7 @@ class Investigation(Closing):
 
     # All together
 
-    def _join(self, found: Found, budget: Budget, reason: str | None = None) -> Chain:
+    def _join(self, found: FoundChains, budget: Budget, reason: str | None = None) -> Chain:
         """The twin's chain first where there is one, with all repairs and suspects."""
         chains = [*found.twins, *found.neighbours]
         ranking = self.ranking = self._rank(found)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_causechain.model.files import write_whole
+from pytest_causechain.model.codec import write_whole
 from pytest_causechain.process.elf import find_build_id, read_sections
 
 # A developer goes back to one of the last few builds, if at all; the cache of a suite must not be felt on the disk.

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.runs import Command
 
 # Becomes the program, as env(1) does; but argv[0] need not be the program's path. Python itself ignores two signals.
 STARTER = """

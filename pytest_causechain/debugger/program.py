@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb
 from pytest_causechain.model.load_map import LoadMap, number_of
-from pytest_causechain.model.moment import Position, Stop
-from pytest_causechain.model.place import Breakpoint
+from pytest_causechain.model.moment import Breakpoint, Position, Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.elf import (
     FILE_HEADER,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pytest_causechain.debugger.visit import Variable
-from pytest_causechain.model.intervention import Like
+from pytest_causechain.model.alteration import Like
 
 # More would only be more of the same kind.
 ELEMENTS, LEAVES, LIKES = 8, 400, 12

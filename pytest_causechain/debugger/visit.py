@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_causechain.model.alteration import OpenFile
+from pytest_causechain.model.codec import Sendable
 from pytest_causechain.model.load_map import LoadMap
-from pytest_causechain.model.open_file import OpenFile
-from pytest_causechain.model.sendable import Sendable
 
 # Registers are looked at as memory, at addresses that no program has: variables may live there.
 REGISTERS = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15")

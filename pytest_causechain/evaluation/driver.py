@@ -20,9 +20,8 @@ from pytest_causechain.evaluation.suite import Suite, make_command, measure_suit
 from pytest_causechain.lab.crew import Share
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import decode
-from pytest_causechain.model.command import Program
-from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Program, Recording, Run
 from pytest_causechain.neighbours.ranking import explain_absence, rank_neighbours
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.findings import Line

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.evaluation.reading import Example
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
+from pytest_causechain.model.runs import Command, Observation, Run
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.values import describe_comparison
 

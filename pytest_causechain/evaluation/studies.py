@@ -32,8 +32,8 @@ from pytest_causechain.evaluation.reading import Example, ManifestError, Reader,
 from pytest_causechain.evaluation.suite import make_command
 from pytest_causechain.evaluation.tables import make_table
 from pytest_causechain.model.chain import Chain, Rule
-from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.report.artefacts import write_artefacts
 from pytest_causechain.report.text import WHOLE, render_text

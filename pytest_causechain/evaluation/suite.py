@@ -14,7 +14,7 @@ from pytest_causechain.evaluation.manifest import Subject, Version
 from pytest_causechain.evaluation.reading import Example
 from pytest_causechain.lab.laboratory import name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.runs import Command, Program
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.findings import Line
 

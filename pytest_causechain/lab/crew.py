@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pytest_causechain.lab.engine import Fitness
 from pytest_causechain.lab.worker import CLOSING_SECONDS
 from pytest_causechain.lab.workers import Engine, Worker
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import CompanionLost
 from pytest_causechain.process.directories import OwnDirectory

@@ -26,10 +26,10 @@ from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.lab.weaknesses import find_weaknesses
 from pytest_causechain.lab.worker import CANCEL, RESET
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch
+from pytest_causechain.model.alteration import Intervention, Patch
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.elf import names_symbol
 from pytest_causechain.process.isolation import isolate

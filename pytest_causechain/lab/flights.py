@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pytest_causechain.model.intervention import Intervention, Patch
+from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.model.runs import Observation
 from pytest_causechain.process.maps import cpu_seconds, is_waiting, list_children, resident_bytes
 from pytest_causechain.process.remains import find_members
 from pytest_causechain.process.subject import Subject

@@ -15,12 +15,11 @@ from pytest_causechain.debugger.visit import REGISTERS, Visit, find_register, ma
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, RECORD, Lab, Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.lab.presence import Presence
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.alteration import NOTHING, Transfer
 from pytest_causechain.model.load_map import LOW_HALF, LoadMap
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
-from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.model.runs import Command, Frame, Observation
 from pytest_causechain.process.maps import Mapping, NotMapped, locate_modules
 from pytest_causechain.process.stage import Stage
 from pytest_causechain.process.subject import CannotStart, explain_other_libraries

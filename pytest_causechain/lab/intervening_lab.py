@@ -20,11 +20,9 @@ from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.starting_lab import ending
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Like, Patch, SeenValues, Sighting, Spot
-from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.alteration import Intervention, Like, Patch, SeenValues, Sighting, Spot
+from pytest_causechain.model.moment import Place, Stop
+from pytest_causechain.model.runs import Command, Observation
 from pytest_causechain.process.alteration import find_anchor, pass_by, read_comparison, read_value
 from pytest_causechain.process.effects import Effect, Effects
 from pytest_causechain.process.elf import find_build_id, read_sections

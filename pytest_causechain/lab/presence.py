@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.stage import Stage
 
 

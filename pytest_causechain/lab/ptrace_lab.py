@@ -33,12 +33,10 @@ from pytest_causechain.lab.flights import Flight, Job, always, fly
 from pytest_causechain.lab.laboratory import Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.lab.starting_lab import StartingLab, ending
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch
+from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp
-from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.model.runs import Command, Frame, Observation
 from pytest_causechain.process.alteration import alter
 from pytest_causechain.process.files import find_environment, read_files, replace_file
 from pytest_causechain.process.injection import call_function, inject

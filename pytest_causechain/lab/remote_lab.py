@@ -34,14 +34,11 @@ from pytest_causechain.lab.laboratory import (
 )
 from pytest_causechain.lab.worker import ENGINE
 from pytest_causechain.lab.workers import Engine
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
+from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, SeenValues, Sighting, Spot, Transfer
 from pytest_causechain.model.isolation import USUAL, Precautions
-from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Place, Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
-from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.model.runs import Command, Observation
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 from pytest_causechain.process.effects import Effect
 from pytest_causechain.process.variants import Compared, Variant

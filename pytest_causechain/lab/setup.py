@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.alteration import Intervention, Patch
 from pytest_causechain.model.budget import Budget
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.isolation import USUAL, Precautions
+from pytest_causechain.model.runs import Command
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from functools import partial
 from pytest_causechain.debugger.gdb import addresses_vary
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side
 from pytest_causechain.lab.presence import Presence
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.copies import CannotCopy, Template
 from pytest_causechain.process.footholds import Watched
 from pytest_causechain.process.maps import read_mappings

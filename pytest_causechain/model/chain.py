@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_causechain.model.alteration import Kind
 from pytest_causechain.model.budget import Shortfall
-from pytest_causechain.model.command import Program
-from pytest_causechain.model.intervention import Kind
 from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
-from pytest_causechain.model.observation import Frame
-from pytest_causechain.model.place import Breakpoint, Place
+from pytest_causechain.model.moment import Breakpoint, Place
+from pytest_causechain.model.runs import Frame, Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,29 @@
-"""Points in time that both runs reach."""
+"""Places in a program, and points in time that both runs reach."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_causechain.model.sendable import Sendable
+from pytest_causechain.model.codec import Sendable
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    file: str
+    line: int
+    function: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoint:
+    """One stop on the way to a moment of the passing run: the visit-th execution of function + offset, which may lie
+    in a shared library."""
+
+    function: str
+    file: str
+    offset: int
+    visit: int
+    library: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pytest_causechain.model.chain import Rule
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.observation import Observation, Outcome
-from pytest_causechain.model.recording import Run
+from pytest_causechain.model.runs import Command, Observation, Outcome, Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Recording, Run
 from pytest_causechain.neighbours.edits import count_bag_edits, count_edits, weigh_edits
 
 # So many are compared edit by edit; those that are further away by a rough count would hardly be tried, but tell

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_causechain.model.chain import Rule
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
 from pytest_causechain.oracle.exact import find_telling_file, tell_written
 from pytest_causechain.oracle.facts import TEXT_KINDS, Symptom, shorten, tell_kind, tell_symptom

@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from pytest_causechain.model.chain import Rule
-from pytest_causechain.model.observation import Frame, Observation, Outcome
+from pytest_causechain.model.runs import Frame, Observation, Outcome
 
 # Deeper callers differ between runs that crash for one and the same reason.
 SIGNATURE_DEPTH = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.model.chain import Rule
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Observation, Outcome
 
 
 def find_telling_file(passing: Observation, failing: Observation) -> str | None:

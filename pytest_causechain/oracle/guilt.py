@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Observation, Recording, Run
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.answers import is_changed, is_same_failure
 from pytest_causechain.oracle.replay import Replay

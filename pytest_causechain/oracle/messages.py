@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import Wish
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
+from pytest_causechain.model.runs import Command, Observation, Run
 from pytest_causechain.model.verdict import Verdict
 
 

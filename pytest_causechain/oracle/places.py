@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.runs import Command
 
 _PATH = re.compile(r"(?:^|[=:,])(/[^=:,]+)")
 

@@ -14,11 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import Wish
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Observation, Run
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.messages import Answer, Question, Task
 from pytest_causechain.oracle.unreplayable import Unreplayable

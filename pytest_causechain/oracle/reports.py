@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from pytest_causechain.model.chain import Rule
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Observation, Outcome
 
 _ASSERTION = re.compile(
     rb"^(?:[^\n:]+: )?(?P<file>[^\n:]+):(?P<line>\d+): (?:[^\n]*: )?Assertion [`'](?P<what>[^\n]*)' failed",

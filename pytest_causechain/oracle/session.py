@@ -30,10 +30,8 @@ from _pytest.nodes import Node
 from _pytest.runner import runtestprotocol
 
 import pytest_causechain
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.observation import Observation, Outcome
-from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Observation, Outcome, Run
 from pytest_causechain.model.verdict import Comparison, Verdict
 from pytest_causechain.oracle.disarming import disarm_cache, disarm_options
 from pytest_causechain.oracle.messages import Answer, Ready, Task

@@ -16,10 +16,8 @@ from typing import Any
 
 import pytest
 
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Observation, Program, Run
 from pytest_causechain.oracle.places import relocate_files
 from pytest_causechain.oracle.written import WrittenFiles
 from pytest_causechain.recording.recorder import Recognised, recognise_start

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from string import ascii_letters
 
-from pytest_causechain.model.observation import Observation, Outcome, Shown
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Observation, Outcome, Shown
 from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
 from pytest_causechain.oracle.answers import (
     Ask,

@@ -6,7 +6,7 @@ import ctypes
 
 from iced_x86 import Decoder, Instruction, MemorySizeExt, OpKind, Register, RegisterExt
 
-from pytest_causechain.model.intervention import AHEAD, Anchor, Intervention, Part, Spot
+from pytest_causechain.model.alteration import AHEAD, Anchor, Intervention, Part, Spot
 from pytest_causechain.process.effects import NAMES, operand_address, other_way
 from pytest_causechain.process.linux import Registers
 from pytest_causechain.process.maps import heap_start, read_mappings, stack_start

@@ -8,8 +8,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.input_file import InputFile
+from pytest_causechain.model.runs import Command, InputFile
 from pytest_causechain.process.injection import inject
 from pytest_causechain.process.stage import FILES_TOLD, Stage, View, is_within, leave_out, list_files, read_content
 from pytest_causechain.process.tracee import Tracee

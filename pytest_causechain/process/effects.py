@@ -28,7 +28,7 @@ from iced_x86 import (
     RegisterExt,
 )
 
-from pytest_causechain.model.intervention import Kind
+from pytest_causechain.model.alteration import Kind
 from pytest_causechain.process.linux import REGISTERS, Registers
 from pytest_causechain.process.stubs import branch_targets, overwritten
 from pytest_causechain.process.variants import Compared, Variant, find_constant, find_variants

@@ -7,7 +7,7 @@ import stat
 from dataclasses import replace
 from typing import Literal
 
-from pytest_causechain.model.open_file import OpenFile
+from pytest_causechain.model.alteration import OpenFile
 from pytest_causechain.process.injection import inject
 from pytest_causechain.process.maps import Descriptor, read_descriptors
 from pytest_causechain.process.streams import (

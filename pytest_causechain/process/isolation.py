@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import NO_ISOLATION, Isolation, Precautions, Wish
 from pytest_causechain.model.refusal import Hopeless
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.stage import Stage, find_areas, is_within, named_directories
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.filter import listen_to
 from pytest_causechain.process.limits import limit_self
 from pytest_causechain.process.linux import (

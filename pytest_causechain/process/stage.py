@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.input_file import InputFile
+from pytest_causechain.model.runs import Command, InputFile
 from pytest_causechain.process.injection import inject
 from pytest_causechain.process.linux import (
     CAP_CHOWN,

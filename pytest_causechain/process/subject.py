@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.elf import find_symbols
 from pytest_causechain.process.filter import spare_others
 from pytest_causechain.process.injection import inject

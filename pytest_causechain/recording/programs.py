@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_causechain.model.command import Program
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Program
 from pytest_causechain.process.elf import (
     CLASS_64,
     CLASS_AT,

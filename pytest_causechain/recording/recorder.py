@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.input_file import ABSENT, NO_FILE, InputFile, read_input
-from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import ABSENT, NO_FILE, Command, InputFile, Program, Recording, Run, read_input
 from pytest_causechain.recording.environment import Environments
 from pytest_causechain.recording.programs import find_executable, identify_program
 from pytest_causechain.recording.sanitizers import settle_options

@@ -6,7 +6,7 @@ import functools
 import mmap
 from pathlib import Path
 
-from pytest_causechain.model.command import Program
+from pytest_causechain.model.runs import Program
 
 _OPTIONS = "ASAN_OPTIONS"
 _LEAKS = "detect_leaks"

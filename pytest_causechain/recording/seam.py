@@ -27,7 +27,7 @@ from pytest_causechain.recording.standard_input import NOT_GIVEN, Feed, read_giv
 from pytest_causechain.recording.start import Start
 
 if TYPE_CHECKING:
-    from pytest_causechain.model.observation import Observation
+    from pytest_causechain.model.runs import Observation
 
 # Called at each start: None runs the real program, an Observation is delivered as if the program had shown it.
 Watch = Callable[[Start], "Observation | None"]

@@ -12,9 +12,8 @@ import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from pytest_causechain.model.codec import decode, write_json
-from pytest_causechain.model.files import write_whole
-from pytest_causechain.model.recording import Recording
+from pytest_causechain.model.codec import decode, write_json, write_whole
+from pytest_causechain.model.runs import Recording
 
 # The first line of a file.
 SCHEMA = "causechain-recordings/2"

@@ -16,7 +16,7 @@ import threading
 from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.runs import Observation
 from pytest_causechain.recording.standard_input import NOT_GIVEN
 
 # No process ever has it: it is above the largest pid_max.

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from pytest_causechain.model.alteration import Intervention, Patch
 from pytest_causechain.model.chain import Repair
-from pytest_causechain.model.intervention import Intervention, Patch
 
 Line = tuple[str, int]
 

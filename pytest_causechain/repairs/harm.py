@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.intervention import AHEAD, ASIDE, Intervention, Patch
-from pytest_causechain.model.observation import Observation, Outcome, Shown
+from pytest_causechain.model.alteration import AHEAD, ASIDE, Intervention, Patch
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Observation, Outcome, Shown
 from pytest_causechain.model.verdict import Comparison, Verdict
 from pytest_causechain.repairs.findings import Attempt, Findings, Line
 from pytest_causechain.repairs.places import spread

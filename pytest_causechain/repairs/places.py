@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_causechain.debugger.program import Signature
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.intervention import Spot
+from pytest_causechain.model.alteration import Spot
 from pytest_causechain.model.moment import Position, Stop
 from pytest_causechain.process.effects import Effect
 

@@ -18,14 +18,12 @@ from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.lab.starting_lab import TEMPLATES_KEPT
+from pytest_causechain.model.alteration import NOTHING, Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Repair
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
-from pytest_causechain.model.transfer import NOTHING
+from pytest_causechain.model.runs import Command, Observation
 from pytest_causechain.process.effects import Effect
 from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.findings import Attempt, Findings, Found, Line

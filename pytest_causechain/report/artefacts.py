@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_causechain.model.chain import Chain, Party, Script
-from pytest_causechain.model.codec import encode
-from pytest_causechain.model.files import write_whole
+from pytest_causechain.model.codec import encode, write_whole
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.report.gdb_script import (
     Inputs,

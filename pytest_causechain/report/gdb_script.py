@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from pytest_causechain.model.chain import Cause, Chain, Link, Party, Script
-from pytest_causechain.model.place import Breakpoint
+from pytest_causechain.model.moment import Breakpoint
 from pytest_causechain.report.secrets import is_secret
 from pytest_causechain.report.wording import (
     NAME_LIMIT,

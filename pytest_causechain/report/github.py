@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_causechain.model.chain import Chain, Repair
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Place
 from pytest_causechain.report.places import locate_link
 from pytest_causechain.report.sentences import tell_failure, tell_link
 from pytest_causechain.report.sources import ReadSource, choose_suspect, locate_file, read_lines, show_path

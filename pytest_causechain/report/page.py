@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.model.chain import Chain, Link, Party, Repair, Suspect, Trial
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Place
 from pytest_causechain.report.gdb_script import find_obstacle, name_script
 from pytest_causechain.report.highlighting import split_words
 from pytest_causechain.report.markup import escape, escape_block

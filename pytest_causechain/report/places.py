@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pytest_causechain.model.chain import Chain, Link, Suspect, Transition
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Place
 from pytest_causechain.report.wording import printable
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pytest_causechain import __version__
 from pytest_causechain.model.chain import Chain, Suspect
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Place
 from pytest_causechain.report.gitlab import CHECK, identify
 from pytest_causechain.report.places import locate_failure, locate_link
 from pytest_causechain.report.sentences import tell_failure, tell_link

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.model.chain import Alternative, Cause, Chain, Party, Repair, Suspect, Transition
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Place
 from pytest_causechain.report.gdb_script import find_obstacle, name_script
 from pytest_causechain.report.places import (
     Pointer,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Generic, TypeVar
 
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.runs import Outcome
 from pytest_causechain.search.rounds import Outcomes, settle
 
 T = TypeVar("T", bound=Hashable)

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from pytest_causechain.model.chain import Tally
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.runs import Outcome
 
 C_co = TypeVar("C_co", bound=Hashable, covariant=True)
 C = TypeVar("C", bound=Hashable)

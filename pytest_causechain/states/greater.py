@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.model.open_file import OpenFile
+from pytest_causechain.model.alteration import OpenFile
 from pytest_causechain.states.environment import read_environment
 from pytest_causechain.states.inputs import ABSENT, Edit, input_edits, join_lines, word_edits
 from pytest_causechain.states.literals import show_text

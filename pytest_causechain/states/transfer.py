@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from pytest_causechain.model.transfer import Allocation, Reference, Transfer
+from pytest_causechain.model.alteration import Allocation, Reference, Transfer
 from pytest_causechain.states.deltas import Comparison, Delta, Slot, close_configuration
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.greater import Part, Surroundings

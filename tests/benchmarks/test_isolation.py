@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.alteration import NOTHING
 from pytest_causechain.model.isolation import Precautions
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.transfer import NOTHING
+from pytest_causechain.model.runs import Command, Program
 
 SOURCE = """
 #include <stdio.h>

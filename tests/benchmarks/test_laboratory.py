@@ -17,9 +17,9 @@ import pytest
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.alteration import NOTHING
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.transfer import NOTHING
+from pytest_causechain.model.runs import Command, Program
 
 SHORT = r"""
 #include <stdio.h>

@@ -12,8 +12,8 @@ import pytest
 
 from pytest_causechain.debugger.gdb import Gdb
 from pytest_causechain.lab.ptrace_lab import PtraceLab
-from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.runs import Command, Program
 from pytest_causechain.states.deltas import compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts

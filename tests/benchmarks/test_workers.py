@@ -17,10 +17,9 @@ from pytest_causechain.lab import remote_lab
 from pytest_causechain.lab.crew import Crew, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.workers import OwnWorker
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.alteration import NOTHING
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.transfer import NOTHING
+from pytest_causechain.model.runs import Command, Observation
 from pytest_causechain.recording.programs import identify_program
 
 # Computes for as many milliseconds of processor time as its argument says.

@@ -9,16 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
-from pytest_causechain.causes.likelihood import Likelihood
-
 from pytest_causechain.causes.explanation import Explanation
-from pytest_causechain.causes.inquiry import Inquiry, Isolated
+from pytest_causechain.causes.inquiry import Inquiry, Isolated, Likelihood
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.chain import Rule
-from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Moment
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Command, Observation, Outcome, Program
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import TransitionSearch
 

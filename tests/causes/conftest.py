@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from cases import Case, OpenCase
 
-from pytest_causechain.model.command import Program
+from pytest_causechain.model.runs import Program
 
 
 @pytest.fixture(scope="session")

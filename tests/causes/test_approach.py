@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_causechain.causes.approach import LEVELS, MOST_RUNS, Mixture, approach
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Command, Observation, Outcome, Program
 
 PROGRAM = Program("/bin/program", "build")
 WORDS = st.lists(st.text(string.ascii_letters + " /,", max_size=6), max_size=5)

@@ -18,8 +18,8 @@ from pytest_causechain.causes.explanation import (
 )
 from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.model.chain import Failure, Link, Rule, Tally, Transition
-from pytest_causechain.model.observation import Frame, Observation
-from pytest_causechain.model.place import Breakpoint, Place
+from pytest_causechain.model.moment import Breakpoint, Place
+from pytest_causechain.model.runs import Frame, Observation
 from pytest_causechain.states.deltas import Delta
 from pytest_causechain.states.wording import Wording
 

@@ -9,8 +9,7 @@ from cases import Case, told
 
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.model.chain import Tally
-from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.place import Place
+from pytest_causechain.model.moment import Place, Stop
 
 CLAMP = r"""
 #include <stdio.h>

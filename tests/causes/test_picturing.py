@@ -7,7 +7,7 @@ from cases import Case
 
 from pytest_causechain.causes.picturing import MOST_TRIALS, MOST_VERTICES, draw_picture, list_trials
 from pytest_causechain.model.chain import Picture, Scene, Trial
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.runs import Outcome
 from pytest_causechain.states.deltas import Delta
 from pytest_causechain.states.wording import Wording
 

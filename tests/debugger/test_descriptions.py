@@ -17,8 +17,8 @@ from pytest_causechain.debugger.descriptions import DescriptionStore
 from pytest_causechain.debugger.program import ask_description
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.runs import Command, Program
 
 SOURCE = """
 struct point { int x, y; };

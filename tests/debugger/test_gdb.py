@@ -12,8 +12,8 @@ import pytest
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost
 from pytest_causechain.debugger.launch import write_launch
 from pytest_causechain.debugger.program import ask_description
-from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Program
 
 SOURCE = {
     "program.c": r"""

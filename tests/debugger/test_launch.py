@@ -11,8 +11,8 @@ import pytest
 
 from pytest_causechain.debugger.launch import quote, write_launch
 from pytest_causechain.lab.gdb_lab import GdbLab
-from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Program
 
 # All it was started with, each item closed by a NUL: arguments, working directory, environment; then its input.
 SOURCE = {

@@ -13,9 +13,7 @@ from pytest_causechain.evaluation.__main__ import halve, main
 from pytest_causechain.evaluation.driver import Plan, Task, shuffle_versions
 from pytest_causechain.evaluation.expectation import Expectations, Shown, run_test
 from pytest_causechain.evaluation.manifest import Manifest, Subject, Version, read_manifest
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
+from pytest_causechain.model.runs import Command, Observation, Program, Run
 
 SOURCE = """\
 #include <stdio.h>

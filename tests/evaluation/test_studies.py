@@ -10,7 +10,7 @@ from manifests import change, write
 
 from pytest_causechain.evaluation.reading import ManifestError
 from pytest_causechain.evaluation.studies import Sign, SignOracle, main, read_studies
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Observation, Outcome
 
 SOURCE = """\
 #include <stdio.h>

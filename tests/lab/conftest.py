@@ -12,7 +12,7 @@ from places import open_remote_lab
 
 from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Program
+from pytest_causechain.model.runs import Program
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.settings import Settings
 from pytest_causechain.workforce import Workforce

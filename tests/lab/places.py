@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.runs import Command, Program
 
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 300.0

@@ -27,11 +27,10 @@ from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.gateways import GatewayWorker
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.workers import OwnWorker
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.intervention import Intervention, Spot
+from pytest_causechain.model.alteration import Intervention, Spot, Transfer
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.model.runs import Command, Program
 from pytest_causechain.process.companion import CompanionLost
 from pytest_causechain.process.maps import list_children
 from pytest_causechain.recording.programs import identify_program

@@ -10,10 +10,10 @@ from places import open_remote_lab
 
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch, Spot
+from pytest_causechain.model.alteration import Intervention, Patch, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command
 
 SHOP = r"""
 #include <stdio.h>

@@ -10,11 +10,10 @@ import pytest
 from places import PLENTY_SECONDS, find_function, find_global, find_processes
 
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.alteration import Transfer
 from pytest_causechain.model.isolation import Bounds, Precautions
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.model.runs import Command, Observation
 
 WILD = r"""
 #define _GNU_SOURCE

@@ -12,12 +12,11 @@ from places import PLENTY_SECONDS, find_function, find_global
 
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command
-from pytest_causechain.model.input_file import ABSENT, InputFile, read_input
+from pytest_causechain.model.alteration import Transfer
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.model.runs import ABSENT, Command, InputFile, read_input
 from pytest_causechain.process import isolation
 from pytest_causechain.process.copied_stage import MOST_FILES
 from pytest_causechain.process.stage import SCRATCH_DIRECTORIES, is_within

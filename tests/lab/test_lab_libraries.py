@@ -14,11 +14,11 @@ import pytest
 from pytest_causechain.lab.libraries import choose_libraries
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.alteration import Transfer
 from pytest_causechain.model.load_map import number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.model.runs import Command, Program
 from pytest_causechain.moments.tree import Tree, build_tree
 from pytest_causechain.process import subject
 

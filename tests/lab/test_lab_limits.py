@@ -12,10 +12,10 @@ from places import find_function, find_global, find_processes, open_remote_lab
 
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.alteration import NOTHING, Transfer
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
-from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.model.runs import Command, Program
 
 HANGING = r"""
 #include <pthread.h>

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.model.observation import Frame
+from pytest_causechain.model.runs import Frame
 
 BEHAVIOURS = r"""
 #define _GNU_SOURCE

@@ -13,11 +13,10 @@ from places import find_function, find_global, find_line, find_local, find_state
 
 from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.alteration import Allocation, OpenFile, Reference, Transfer
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.open_file import OpenFile
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.transfer import Allocation, Reference, Transfer
+from pytest_causechain.model.runs import Command, Program
 
 COUNTER = r"""
 #include <stdio.h>

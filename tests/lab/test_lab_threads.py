@@ -13,9 +13,9 @@ import pytest
 from places import find_function, find_global, find_line, find_local, find_statement, read_int, read_memory
 
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.alteration import Allocation, Reference, Transfer
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.transfer import Allocation, Reference, Transfer
+from pytest_causechain.model.runs import Command
 
 THREADED = r"""
 #include <pthread.h>

@@ -19,10 +19,10 @@ from pytest_causechain.lab import starting_lab
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.alteration import NOTHING
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
-from pytest_causechain.model.transfer import NOTHING
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process import subject
 from pytest_causechain.process.copies import CannotCopy
 from pytest_causechain.process.maps import list_children

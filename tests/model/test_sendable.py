@@ -7,11 +7,10 @@ import pickle
 import pytest
 
 from pytest_causechain.debugger.visit import Module, Region, Variable, VisitedFrame
-from pytest_causechain.model.intervention import Intervention, Spot
+from pytest_causechain.model.alteration import Intervention, Spot, Transfer
+from pytest_causechain.model.codec import Sendable
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Frame, Observation
-from pytest_causechain.model.sendable import Sendable
-from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.model.runs import Frame, Observation
 
 VARIABLE = Variable("a", 3, 1, 0x7FFF_0000, 5, pending=False)
 SPOT = Spot("return", (Stop(0x1234, 2),), "rax", 4)

@@ -11,9 +11,9 @@ import pytest
 from reaching import check_order, check_reached, check_route, find_line
 
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.intervention import Intervention, Patch, Spot
+from pytest_causechain.model.alteration import Intervention, Patch, Spot
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.runs import Command, Program
 from pytest_causechain.moments.timeline import Timeline
 
 SOURCE = r"""

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Program, Recording, Run
 from pytest_causechain.neighbours import ranking
 from pytest_causechain.neighbours.ranking import explain_absence, find_named, guilty_run, rank_neighbours, take_selected
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.observation import Frame, Observation
-from pytest_causechain.model.recording import Recording, Run
+from pytest_causechain.model.runs import Command, Frame, Observation, Program, Recording, Run
 from pytest_causechain.neighbours import traces
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import SHOWS_THE_SAME, Likeness, count_moves, is_alike, rank_by_traces

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import Wish
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
+from pytest_causechain.model.runs import Command, Observation, Run
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.recording.programs import identify_program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.oracle.exact import ExactOracle
 
 TWIN = Observation("exit", 0, b"right")

@@ -7,10 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Observation, Program, Run
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.guilt import find_guilty
 from pytest_causechain.oracle.values import describe_comparison

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_causechain.model.observation import Observation, Outcome
+from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.reports import ReportOracle, find_report
 from pytest_causechain.oracle.symptom import learn_symptom

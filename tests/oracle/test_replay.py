@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 from talking import SUITE, ask_last, make_replay, printed
 
-from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.symptom import learn_symptom
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_causechain.model.observation import Frame, Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Frame, Observation, Outcome
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.symptom import learn_symptom
 from pytest_causechain.oracle.unreplayable import Unreplayable

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from talking import TIMEOUT_SECONDS
 
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
+from pytest_causechain.model.runs import Command, Observation, Program, Run
 from pytest_causechain.oracle.places import relocate_files
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.symptom import learn_symptom

@@ -12,9 +12,9 @@ from typing import Any
 
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.ptrace_lab import PtraceLab
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.alteration import NOTHING, Transfer
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.transfer import NOTHING, Transfer
+from pytest_causechain.model.runs import Command
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.states.deltas import Comparison, compare_states
 from pytest_causechain.states.graph import MemoryGraph

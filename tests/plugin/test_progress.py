@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_causechain.progress import describe_progress
+from pytest_causechain.controller.progress import describe_progress
 
 TEXTS = {"t.py::test_a": "experiment 5, at sort()", "t.py::test_b[2]": "repeating both runs", "t.py::test_c": ""}
 

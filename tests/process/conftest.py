@@ -14,7 +14,7 @@ import pytest
 from tracing import LIMIT, watch_functions, watch_lines
 
 from pytest_causechain.debugger.debugger import Debugger
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.runs import Command, Program
 from pytest_causechain.process.elf import TYPE_SHARED, find_symbols, read_type
 from pytest_causechain.process.subject import Subject, launch
 from pytest_causechain.process.tracer import Tracer

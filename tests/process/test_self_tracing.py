@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.elf import names_symbol
 from pytest_causechain.process.self_tracing import traces_itself
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
+from pytest_causechain.model.runs import Command, Program
 from pytest_causechain.process import subject
 from pytest_causechain.process import subject as subject_module
 from pytest_causechain.process.limits import OUTPUT_BYTES, STACK_BYTES

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process import threads, tracee
 from pytest_causechain.process.injection import call_function, inject
 from pytest_causechain.process.linux import event_message

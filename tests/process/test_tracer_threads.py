@@ -10,7 +10,7 @@ import pytest
 from tracing import LIMIT, events, watch, watch_functions
 
 from pytest_causechain.debugger.debugger import Debugger
-from pytest_causechain.model.command import Command
+from pytest_causechain.model.runs import Command
 from pytest_causechain.process.maps import read_mappings
 from pytest_causechain.process.subject import launch
 from pytest_causechain.process.tracee import End

@@ -11,7 +11,7 @@ from subprocess import DEVNULL, PIPE
 
 import pytest
 
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.runs import Observation
 from pytest_causechain.recording.seam import Seam
 
 

@@ -9,8 +9,7 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 
-from pytest_causechain.model.input_file import ABSENT, MOST_BYTES
-from pytest_causechain.model.recording import Recording
+from pytest_causechain.model.runs import ABSENT, MOST_BYTES, Recording
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.recording.recorder import Recorder
 

@@ -10,7 +10,7 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.runs import Observation
 from pytest_causechain.recording import standard_input
 from pytest_causechain.recording.seam import Seam
 from pytest_causechain.recording.start import Start

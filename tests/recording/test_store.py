@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.input_file import InputFile
-from pytest_causechain.model.recording import Recording, Run
+from pytest_causechain.model.runs import Command, InputFile, Program, Recording, Run
 from pytest_causechain.recording import store as store_module
 from pytest_causechain.recording.store import RecordingStore
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
 from pytest_causechain.repairs.harm import RepairJudge, find_expected_numbers, is_nearer
 

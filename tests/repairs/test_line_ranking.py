@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pytest_causechain.model.alteration import Intervention, Patch, Spot
 from pytest_causechain.model.chain import Repair, Suspect
-from pytest_causechain.model.intervention import Intervention, Patch, Spot
 from pytest_causechain.repairs.findings import Attempt, Findings, Found, Spectrum
 from pytest_causechain.repairs.suspects import Ranking
 

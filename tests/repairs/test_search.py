@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.model.command import Command, Program
-from pytest_causechain.model.intervention import Patch
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.alteration import Patch
 from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Command, Observation, Program
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.repairs import search
 from pytest_causechain.repairs.findings import Findings

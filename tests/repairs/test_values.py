@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from pytest_causechain.model.intervention import Like, Sighting
+from pytest_causechain.model.alteration import Like, Sighting
 from pytest_causechain.repairs.values import guess_values, show
 
 INT = {"kind": "int", "size": 4, "signed": True}

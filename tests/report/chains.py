@@ -29,9 +29,8 @@ from pytest_causechain.model.chain import (
     Vertex,
     When,
 )
-from pytest_causechain.model.command import Program
-from pytest_causechain.model.observation import Frame
-from pytest_causechain.model.place import Breakpoint, Place
+from pytest_causechain.model.moment import Breakpoint, Place
+from pytest_causechain.model.runs import Frame, Program
 
 SAMPLE_C = """\
 int main(int argc, char *argv[])

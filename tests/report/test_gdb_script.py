@@ -12,8 +12,8 @@ import chains
 import pytest
 
 from pytest_causechain.model.chain import Cause, Chain, Failure, Link, Party, Rule, Script, Tally, When
-from pytest_causechain.model.command import Program
-from pytest_causechain.model.place import Breakpoint
+from pytest_causechain.model.moment import Breakpoint
+from pytest_causechain.model.runs import Program
 from pytest_causechain.report.artefacts import write_artefacts
 from pytest_causechain.report.gdb_script import find_obstacle, render_gdb_script
 

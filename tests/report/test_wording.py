@@ -8,8 +8,8 @@ from chains import party
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_causechain.model.alteration import Kind
 from pytest_causechain.model.chain import Cause, Party, Repair
-from pytest_causechain.model.intervention import Kind
 from pytest_causechain.report.wording import (
     describe_causes,
     describe_change,

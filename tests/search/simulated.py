@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.runs import Outcome
 from pytest_causechain.search.dd import DeltaGroup, deltas_of, group_deltas, narrow
 from pytest_causechain.search.rounds import Outcomes, settle
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.runs import Outcome
 from pytest_causechain.search.dd import (
     CONJUNCTION_LIMIT,
     DeltaGroup,

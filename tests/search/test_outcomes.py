@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_causechain.model.chain import Tally
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.runs import Outcome
 from pytest_causechain.search.dd import group_deltas, isolate
 from pytest_causechain.search.rounds import Outcomes
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from two_runs import HEADERS, TwoRuns, check_both_ways
 
-from pytest_causechain.model.command import Program
+from pytest_causechain.model.runs import Program
 
 # Before the tests import it: what they check is written there.
 pytest.register_assert_rewrite("seeds")

@@ -19,7 +19,7 @@ from seeds import (
     state_with,
 )
 
-from pytest_causechain.model.transfer import Transfer
+from pytest_causechain.model.alteration import Transfer
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.transfer import transfer_to_passing_run
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.model.alteration import OpenFile
 from pytest_causechain.model.load_map import NOWHERE
-from pytest_causechain.model.open_file import OpenFile
 from pytest_causechain.states.greater import Greater, OtherCode, Part
 from pytest_causechain.states.memory import Memory
 from pytest_causechain.states.wording import Wording

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_causechain.diagnosis import diagnose
 from two_runs import find_variable
 
+from pytest_causechain.controller.method import diagnose
 from pytest_causechain.lab import ptrace_lab
-from pytest_causechain.model.observation import Outcome
+from pytest_causechain.model.runs import Outcome
 from pytest_causechain.states import unfolding
 
 SOURCE = r"""

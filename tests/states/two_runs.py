@@ -12,9 +12,8 @@ from types import TracebackType
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.ptrace_lab import PtraceLab
-from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.runs import Command, Observation, Program
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts

@@ -1,12 +1,12 @@
-"""One thing done otherwise in a run: a branch, a stored, passed or returned value."""
+"""What is done otherwise in a run: one intervention, other code, or the transfer of a configuration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_causechain.model.codec import Sendable
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.sendable import Sendable
 
 Kind = Literal["branch", "value", "argument", "return"]
 Part = Literal["program", "heap", "stack", "library"]
@@ -76,3 +76,56 @@ class Sighting:
     variable: str | None = None
     type: int | None = None
     likes: tuple[Like, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """`content` up to `position` has been read or written by the program; what stdio has only read ahead has not.
+
+    An "input" is only read, a "scratch" file has no name by which others could find it, an "output" is one of the two
+    that the run is judged by, and has a negative number. Of all "other" ones the content is not known, and `name` tells
+    what they are. `pending` was written by the program and waits in a buffer of stdio, of `buffer_size` bytes;
+    `is_at_end`: stdio has seen the end, and tells so until it is asked to look again."""
+
+    number: int
+    name: str
+    role: Literal["input", "scratch", "output", "other"]
+    content: bytes = b""
+    position: int = 0
+    pending: bytes = b""
+    buffer_size: int = 0
+    is_at_end: bool = False
+    modified_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """New memory, by the program's own malloc, with these first contents."""
+
+    size: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A pointer into an allocation, to be written at an address (holder None) or into another allocation."""
+
+    holder: int | None
+    at: int
+    block: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer(Sendable):
+    """`files` are what the descriptors of these numbers are to become, `directory` and `umask` those of the process."""
+
+    writes: tuple[tuple[int, bytes], ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    references: tuple[Reference, ...] = ()
+    files: tuple[OpenFile, ...] = ()
+    directory: str | None = None
+    umask: int | None = None
+
+
+NOTHING = Transfer()
