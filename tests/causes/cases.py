@@ -13,6 +13,7 @@ from pytest_causechain.causes.explanation import Explanation
 from pytest_causechain.causes.inquiry import Inquiry, Isolated, Likelihood
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.runs import Command, Observation, Outcome, Program
@@ -63,11 +64,11 @@ class Case:
             for arguments, directory, changes, text in zip((passing, failing), where, environment, stdin, strict=True)
         ]
         self.lab = make_lab(*commands, time.monotonic() + PLENTY_SECONDS)
-        self.said: list[str] = []
+        self.budget = Budget(PLENTY_SECONDS)
         seen = self.lab.experiment("passing"), self.lab.experiment("failing")
         self.timeline = Timeline(self.lab)
         self.likelihood = Likelihood(self.lab.program, *seen)
-        self.inquiry = Inquiry(self.lab, self.timeline, OutputJudge(*seen), self.likelihood, self.said.append)
+        self.inquiry = Inquiry(self.lab, self.timeline, OutputJudge(*seen), self.likelihood, self.budget)
 
     def __enter__(self) -> Case:
         return self

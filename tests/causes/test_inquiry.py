@@ -425,7 +425,7 @@ class TestStatistics:
         assert clamp.inquiry.experiment_seconds > 0
         assert clamp.inquiry.unreadable == 0
 
-    def test_progress_counts_experiments(self, open_case):
+    def test_activity_counts_experiments(self, open_case):
         case = open_case(CLAMP, ["36", "100"], ["36", "2"])
         case.isolate(case.call("scale"))
-        assert case.said == [f"experiment {n}, at scale()" for n in range(1, case.inquiry.tally.total + 1)]
+        assert case.budget.activity == f"experiment {case.inquiry.tally.total}, at scale()"

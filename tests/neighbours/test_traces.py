@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.runs import Command, Frame, Observation, Program, Recording, Run
 from pytest_causechain.neighbours import traces
 from pytest_causechain.neighbours.ranking import Neighbour
@@ -87,7 +88,7 @@ def candidate(program: Path, test: str, *arguments: str) -> Neighbour:
 
 
 def rank(failing: Command, *candidates: Neighbour) -> traces.Ranked:
-    return rank_by_traces(failing, candidates, time.monotonic() + 120)
+    return rank_by_traces(failing, candidates, Budget(120), LabSetup())
 
 
 class TestRanking:
@@ -125,5 +126,5 @@ class TestRanking:
 
     def test_what_cannot_be_traced_stays_as_it_is(self, program):
         given = (candidate(program, "a", "c", "1"), candidate(program, "b", "ab", "1"))
-        ranked = rank_by_traces(command(program, "ab", "2"), given, time.monotonic())
+        ranked = rank_by_traces(command(program, "ab", "2"), given, Budget(0), LabSetup())
         assert (ranked.neighbours, ranked.traced, ranked.refused) == (given, 0, ())

@@ -253,12 +253,12 @@ def test_internal_error_spoils_nothing_but_its_own_diagnosis(count_suite):
     count_suite.makepyfile(test_count=TEST_COUNT.replace("[0, 1, 2]", "[0, 2, 3]"))
     count_suite.makeconftest(
         """
-        from pytest_causechain import diagnosis
+        from pytest_causechain.controller import method
 
         def break_down(*arguments):
             raise LookupError("no such thing")
 
-        diagnosis.diagnose_pair = break_down
+        method.find_chain = break_down
         """
     )
     result = count_suite.runpytest_subprocess("--cause-chain", "--tb=no")
@@ -270,14 +270,19 @@ def test_internal_error_spoils_nothing_but_its_own_diagnosis(count_suite):
     assert [entry["status"] for entry in read_index(count_suite.path)] == ["none", "none"]
 
 
-BUDGET = "the time budget is used up: raise --cause-chain-timeout."
+def tell_limit(seconds: float) -> tuple[str, str]:
+    """What is said when a diagnosis comes to its end before its search does: which limit is met first depends on how
+    fast the machine is."""
+    limit = f"the time limit of {seconds:g} s"
+    remedy = "raise --cause-chain-timeout."
+    return f"{limit} was reached: {remedy}", f"all the work that {limit} allows was done: {remedy}"
 
 
 class TestBudget:
     def test_hardly_any(self, count_suite):
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=0.001")
         assert result.ret == 1
-        assert read_sentence(result.stdout.str()) == BUDGET
+        assert read_sentence(result.stdout.str()) in tell_limit(0.001)
 
     def test_too_little_for_a_slow_program(self, count_suite):
         """Each run takes 0.3 s, of which a whole diagnosis needs dozens."""
@@ -286,15 +291,16 @@ class TestBudget:
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=3")
         assert result.ret == 1
         chain = read_chain(count_suite.path)
-        assert (chain["status"] in ("partial", "none"), chain["reason"]) == (True, BUDGET)
-        assert BUDGET in " ".join(result.outlines)
+        assert chain["status"] in ("partial", "none")
+        assert chain["reason"] in tell_limit(3)
+        assert chain["reason"] in " ".join(result.outlines)
 
     def test_replayed_tests_count_too(self, count_suite):
         """Each replay takes 0.8 s, and several are needed before the search begins."""
         source = TEST_COUNT.replace("    assert", "    __import__('time').sleep(0.8)\n    assert")
         count_suite.makepyfile(test_count=source.replace("[0, 1, 2]", "[1, 2]"))
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=2")
-        assert read_sentence(result.stdout.str()) == BUDGET
+        assert read_sentence(result.stdout.str()) in tell_limit(2)
         assert read_chain(count_suite.path)["statistics"]["seconds"]["total"] < 4
 
 
@@ -321,4 +327,4 @@ class TestHang:
     def test_budget_holds(self, hanging_suite):
         result = hanging_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=1")
         result.assert_outcomes(passed=2, failed=1)
-        assert read_sentence(result.stdout.str()) == BUDGET
+        assert read_sentence(result.stdout.str()) in tell_limit(1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.model.alteration import Patch
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Observation, Program
 from pytest_causechain.model.verdict import Verdict
@@ -37,7 +38,10 @@ def find(tmp_path: Path) -> FIND:
             passes = observation.ending == "exit" and observation.stdout.decode(errors="replace").strip() == expected
             return Verdict("passed" if passes else "failed")
 
-        return find_repairs(commands[0], commands[1:], [], ask, time.monotonic() + seconds)
+        findings = Findings()
+        known = {"passing": commands[1:], "also_failing": [], "setup": LabSetup()}
+        find_repairs(commands[0], ask=ask, budget=Budget(seconds), findings=findings, **known)  # type: ignore[arg-type]
+        return findings
 
     return find_one
 
