@@ -106,17 +106,18 @@ def is_wanted(config: pytest.Config) -> bool:
 
 def read_settings(config: pytest.Config) -> Settings:
     """UsageError of pytest for what cannot be understood."""
-    values = {option.name: _read(config, option) for option in OPTIONS}
+    timeout, most, jobs = (_read_number(config, name) for name in ("timeout", "max", "jobs"))
+    directory, neighbour, sarif, gitlab = (_read_text(config, name) for name in ("dir", "neighbour", "sarif", "gitlab"))
     return Settings(
-        timeout_seconds=DEFAULTS.timeout_seconds if values["timeout"] is None else values["timeout"],
-        most_tests=DEFAULTS.most_tests if values["max"] is None else values["max"],
-        directory=config.rootpath / (values["dir"] or DEFAULTS.directory),
-        neighbour=values["neighbour"],
+        timeout_seconds=DEFAULTS.timeout_seconds if timeout is None else timeout,
+        most_tests=DEFAULTS.most_tests if most is None else int(most),
+        directory=config.rootpath / (directory or DEFAULTS.directory),
+        neighbour=neighbour,
         libraries=_read_libraries(config),
-        sarif=config.rootpath / values["sarif"] if values["sarif"] else None,
-        gitlab=config.rootpath / values["gitlab"] if values["gitlab"] else None,
+        sarif=config.rootpath / sarif if sarif else None,
+        gitlab=config.rootpath / gitlab if gitlab else None,
         precautions=_read_precautions(config),
-        jobs=values["jobs"],
+        jobs=None if jobs is None else int(jobs),
     )
 
 
@@ -165,19 +166,25 @@ def _read_libraries(config: pytest.Config) -> tuple[str, ...]:
     return tuple(str(config.rootpath / pattern) if "/" in pattern else pattern for pattern in patterns)
 
 
-def _read(config: pytest.Config, option: _Option) -> Any:
+def _read_text(config: pytest.Config, name: str) -> str | None:
+    """From the command line, else from the ini file."""
+    value = config.getoption(f"cause_chain_{name}")
+    if value is None:
+        value = config.getini(f"cause_chain_{name}") or None
+    return None if value is None else str(value)
+
+
+def _read_number(config: pytest.Config, name: str) -> float | None:
     import pytest
 
-    value = config.getoption(f"cause_chain_{option.name}")
-    if value is None:
-        value = config.getini(f"cause_chain_{option.name}") or None
-    if value is None:
+    text, kind = _read_text(config, name), next(option.kind for option in OPTIONS if option.name == name)
+    if text is None:
         return None
     try:
-        converted = option.kind(value)
+        number = int(text) if kind is int else float(text)
     except ValueError:
-        number = "a whole number" if option.kind is int else "a number"
-        raise pytest.UsageError(f"cause_chain_{option.name} must be {number}, not {value!r}.") from None
-    if option.kind is not str and not 0 < converted < math.inf:
-        raise pytest.UsageError(f"cause_chain_{option.name} must be greater than 0 and finite, not {value}.")
-    return converted
+        noun = "a whole number" if kind is int else "a number"
+        raise pytest.UsageError(f"cause_chain_{name} must be {noun}, not {text!r}.") from None
+    if not 0 < number < math.inf:
+        raise pytest.UsageError(f"cause_chain_{name} must be greater than 0 and finite, not {number}.")
+    return number

@@ -14,7 +14,7 @@ from typing import Literal
 from pytest_causechain.model.runs import Command, Observation, Outcome
 from pytest_causechain.model.sequences import find_edits
 from pytest_causechain.search.dd import Trimming, bundle, group_deltas
-from pytest_causechain.search.rounds import Outcomes, settle
+from pytest_causechain.search.rounds import Outcomes, as_it_is, settle
 from pytest_causechain.states.inputs import LINE
 
 # Runs for one approach, which shortens all that comes after it.
@@ -32,7 +32,7 @@ OTHERWISE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class CommandEdit:
     """From `start` to `end` the failing command has something else than `passing`: of a list of pieces, or, with a
     `piece`, of the tokens of that one. Of an environment variable the piece is the name."""
 
@@ -94,7 +94,7 @@ def _narrow(mixture: Mixture, try_command: Callable[[Command], Outcome]) -> Near
     def try_undone(undone: frozenset[int]) -> Outcome:
         return OTHERWISE[try_command(mixture.compose(everything - undone))]
 
-    outcomes = Outcomes[frozenset[int]](lambda tried: map(try_undone, tried))
+    outcomes = Outcomes[frozenset[int], Outcome](lambda tried: map(try_undone, tried), as_it_is)
     if not edits or outcomes(everything) is not Outcome.FAIL or outcomes(frozenset()) is not Outcome.PASS:
         return None
     units = group_deltas(range(len(edits)), lambda number: (edits[number].source,))
@@ -110,20 +110,20 @@ class Mixture:
         self._tokens = LEVELS[level]
         self._arguments = list(failing.argv[1:])
         self._lines = split_lines(failing.stdin)
-        self.edits: tuple[Edit, ...] = tuple(self._find_edits())
+        self.edits: tuple[CommandEdit, ...] = tuple(self._find_edits())
 
-    def _find_edits(self) -> Iterator[Edit]:
+    def _find_edits(self) -> Iterator[CommandEdit]:
         passing, failing = self._passing, self._failing
         yield from self._find_in_list("argument", passing.argv[1:], self._arguments)
         yield from self._find_in_list("input", split_lines(passing.stdin), self._lines)
         ours, theirs = dict(passing.environment), dict(failing.environment)
         for name in sorted({*ours, *theirs}):
             if ours.get(name) != theirs.get(name) or (name in ours) != (name in theirs):
-                yield Edit("environment", passing=(ours.get(name),), piece=name)
+                yield CommandEdit("environment", passing=(ours.get(name),), piece=name)
         if passing.cwd != failing.cwd:
-            yield Edit("directory", passing=(passing.cwd,))
+            yield CommandEdit("directory", passing=(passing.cwd,))
 
-    def _find_in_list(self, source: Source, passing: Sequence[str], failing: Sequence[str]) -> Iterator[Edit]:
+    def _find_in_list(self, source: Source, passing: Sequence[str], failing: Sequence[str]) -> Iterator[CommandEdit]:
         for i1, i2, j1, j2 in find_edits(passing, failing):
             is_pair = i2 - i1 == j2 - j1 == 1
             # Half of a path leads nowhere.
@@ -131,9 +131,9 @@ class Mixture:
             if self._tokens is not None and is_pair and not is_path:
                 ours, theirs = self._tokens.findall(passing[i1]), self._tokens.findall(failing[j1])
                 for k1, k2, m1, m2 in find_edits(ours, theirs):
-                    yield Edit(source, m1, m2, tuple(ours[k1:k2]), j1)
+                    yield CommandEdit(source, m1, m2, tuple(ours[k1:k2]), j1)
             else:
-                yield Edit(source, j1, j2, tuple(passing[i1:i2]))
+                yield CommandEdit(source, j1, j2, tuple(passing[i1:i2]))
 
     def compose(self, made: frozenset[int]) -> Command:
         """The failing command with all other edits undone."""
@@ -152,7 +152,7 @@ class Mixture:
             cwd=directory or self._failing.cwd,
         )
 
-    def _undo(self, source: Source, pieces: Sequence[str], undone: Sequence[Edit]) -> list[str]:
+    def _undo(self, source: Source, pieces: Sequence[str], undone: Sequence[CommandEdit]) -> list[str]:
         own = [edit for edit in undone if edit.source == source]
         result = list(pieces)
         for number in {edit.piece for edit in own if isinstance(edit.piece, int)}:
@@ -162,7 +162,7 @@ class Mixture:
         return replace_parts(result, [edit for edit in own if edit.piece is None])
 
 
-def replace_parts(parts: Sequence[str], edits: Sequence[Edit]) -> list[str]:
+def replace_parts(parts: Sequence[str], edits: Sequence[CommandEdit]) -> list[str]:
     """The edits come in order."""
     result = list(parts)
     for edit in reversed(edits):

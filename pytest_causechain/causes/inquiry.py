@@ -23,7 +23,7 @@ from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.dd import MinimalCause, group_deltas, isolate, restrict
-from pytest_causechain.search.rounds import Outcomes
+from pytest_causechain.search.rounds import Outcomes, as_it_is
 from pytest_causechain.states.deltas import Comparison, Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.greater import OtherCode
@@ -98,7 +98,7 @@ class Comparable:
         causes = [number for number, delta in enumerate(self.deltas) if delta.kind != "output"]
         self.units = group_deltas(causes, lambda number: self.deltas[number].group)
         self.unwritten: Configuration = frozenset(causes)
-        self.outcomes = Outcomes[Configuration](
+        self.outcomes = Outcomes[Configuration, Observation](
             lambda configurations: experiments([self.transfer(c) for c in configurations]), judge, width
         )
 
@@ -132,7 +132,9 @@ class Inquiry:
         # Whether with a configuration at a moment a later cause appears: links are asked for when they are found, and
         # when they are told.
         self._leads: dict[tuple[Moment, Configuration, Moment, Isolated], Outcome] = {}
-        self._extra = Outcomes[tuple[Moment, Transfer]](lambda undos: [self._undo(*undo) for undo in undos])
+        self._extra = Outcomes[tuple[Moment, Transfer], Outcome](
+            lambda undos: [self._undo(*undo) for undo in undos], as_it_is
+        )
         self._last_values: dict[frozenset[str], tuple[str, ...]] = {}
         # So often was something observed, at one moment.
         self._observed = 0
@@ -188,7 +190,9 @@ class Inquiry:
         if comparable is None:
             return None
         before = comparable.outcomes.tally
-        outcomes = Outcomes[Configuration](lambda tried: [self._lead(comparable, c, later) for c in tried])
+        outcomes = Outcomes[Configuration, Outcome](
+            lambda tried: [self._lead(comparable, c, later) for c in tried], as_it_is
+        )
         if outcomes(NOTHING) is not Outcome.PASS or outcomes(comparable.unwritten) is not Outcome.FAIL:
             return None
         isolation = isolate(comparable.units, outcomes, comparable.likely)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 
-def encode(value: Any) -> Any:
+def encode(value: object) -> Any:
     if value is None or (isinstance(value, (str, int, float)) and not isinstance(value, enum.Enum)):
         return value
     if isinstance(value, (list, tuple)):
@@ -29,12 +29,12 @@ def encode(value: Any) -> Any:
     return encode(_encode_outermost(value))
 
 
-def write_json(value: Any) -> str:
+def write_json(value: object) -> str:
     """The same as text, some times faster: most of it is not done in Python."""
     return _ENCODER.encode(value)
 
 
-def _encode_outermost(value: Any) -> Any:
+def _encode_outermost(value: object) -> object:
     """What JSON does not know, in terms of what it may contain."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {key: getattr(value, name) for key, name in _list_keys(type(value))}
@@ -110,7 +110,7 @@ class Sendable:
 
     __slots__: tuple[str, ...] = ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), tuple([getattr(self, name) for name in type(self).__slots__])
 
 

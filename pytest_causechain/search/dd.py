@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Generic, TypeVar
 
 from pytest_causechain.model.runs import Outcome
-from pytest_causechain.search.rounds import Outcomes, settle
+from pytest_causechain.search.rounds import Observed, Outcomes, settle
 
 T = TypeVar("T", bound=Hashable)
 
@@ -229,7 +229,7 @@ class MinimalCause(Generic[T]):
 
 
 def isolate(
-    units: tuple[DeltaGroup[T], ...], outcomes: Outcomes[frozenset[T]], likely: frozenset[T] = frozenset()
+    units: tuple[DeltaGroup[T], ...], outcomes: Outcomes[frozenset[T], Observed], likely: frozenset[T] = frozenset()
 ) -> MinimalCause[T]:
     """Among units of which none PASSes and all together FAIL. Those that are `likely` are tried first.
 

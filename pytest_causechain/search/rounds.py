@@ -11,19 +11,26 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from pytest_causechain.model.chain import Tally
 from pytest_causechain.model.runs import Outcome
 
 C_co = TypeVar("C_co", bound=Hashable, covariant=True)
 C = TypeVar("C", bound=Hashable)
+# What an experiment shows.
+Observed = TypeVar("Observed")
 
 # Of states looked into for each configuration to be found.
 FORESIGHT = 8
 
 
-class Outcomes(Generic[C]):
+def as_it_is(outcome: Outcome) -> Outcome:
+    """The judge where experiments show nothing but their outcomes."""
+    return outcome
+
+
+class Outcomes(Generic[C, Observed]):
     """Runs each configuration once, several at a time where that helps, and counts.
 
     A configuration may be run before anybody asks for its outcome; it is judged, and counted, only then. Experiments
@@ -31,8 +38,8 @@ class Outcomes(Generic[C]):
 
     def __init__(
         self,
-        experiments: Callable[[Sequence[C]], Iterable[Any]],
-        judge: Callable[[Any], Outcome] = lambda outcome: outcome,
+        experiments: Callable[[Sequence[C]], Iterable[Observed | None]],
+        judge: Callable[[Observed], Outcome],
         width: int = 1,
     ) -> None:
         """`width` is how many are run at a time. Of several the first is needed; others may be None, cancelled because
@@ -40,7 +47,7 @@ class Outcomes(Generic[C]):
         self._experiments = experiments
         self._judge = judge
         self.width = width
-        self._observed: dict[C, Any] = {}
+        self._observed: dict[C, Observed] = {}
         self._known: dict[C, Outcome] = {}
         self._counts: Counter[Outcome] = Counter()
         self._cached = 0
@@ -64,7 +71,7 @@ class Outcomes(Generic[C]):
     def has_run(self, configuration: C) -> bool:
         return configuration in self._observed
 
-    def observed(self, configuration: C) -> Any:
+    def observed(self, configuration: C) -> Observed:
         """What one that has run showed."""
         return self._observed[configuration]
 
@@ -114,7 +121,7 @@ class Search(Protocol[C_co]):
 S = TypeVar("S", bound=Search)  # type: ignore[type-arg]
 
 
-def settle(search: S, outcomes: Outcomes[C]) -> S:
+def settle(search: S, outcomes: Outcomes[C, Observed]) -> S:
     """The last state."""
     while (question := search.question) is not None:
         if not outcomes.has_run(question):
@@ -123,7 +130,7 @@ def settle(search: S, outcomes: Outcomes[C]) -> S:
     return search
 
 
-def foresee(search: Search[C], outcomes: Outcomes[C]) -> list[C]:
+def foresee(search: Search[C], outcomes: Outcomes[C, Observed]) -> list[C]:
     """The configurations that are asked for next with the best chances; the very next first."""
     wanted: dict[C, None] = {}
     number = count()

@@ -72,7 +72,7 @@ def test_without_the_source(open_case):
 def test_the_cause_takes_fewer_experiments(case, open_case, monkeypatch):
     cause = case.isolate(case.at("factor", since="scale"))
     assert [delta.name for delta in cause.deltas] == ["factor"]
-    monkeypatch.setattr("pytest_causechain.causes.likelihood.Likelihood.choose", lambda *_: frozenset())
+    monkeypatch.setattr("pytest_causechain.causes.inquiry.Likelihood.choose", lambda *_: frozenset())
     plain = open_case(SOURCE, ["0"], ["5"])
     without = plain.isolate(plain.at("factor", since="scale"))
     assert without.keys == cause.keys

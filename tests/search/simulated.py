@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from pytest_causechain.model.runs import Outcome
 from pytest_causechain.search.dd import DeltaGroup, deltas_of, group_deltas, narrow
-from pytest_causechain.search.rounds import Outcomes, settle
+from pytest_causechain.search.rounds import Outcomes, as_it_is, settle
 
 PASS, FAIL, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED
 Configuration = frozenset[int]
@@ -28,7 +28,7 @@ def count(experiment: Experiment, most: int) -> tuple[Outcomes[Configuration], C
             raise GivenUp
         return [experiment(configuration) for configuration in configurations]
 
-    outcomes = Outcomes[Configuration](limited)
+    outcomes = Outcomes[Configuration, Outcome](limited, as_it_is)
     return outcomes, lambda: outcomes.tally.total
 
 

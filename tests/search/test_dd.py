@@ -21,7 +21,7 @@ from pytest_causechain.search.dd import (
     isolate,
     narrow,
 )
-from pytest_causechain.search.rounds import Outcomes, settle
+from pytest_causechain.search.rounds import Outcomes, as_it_is, settle
 
 PASS, FAIL, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED
 Configuration = frozenset[int]
@@ -45,7 +45,7 @@ class Program:
         return self.outcome(configuration)
 
     def outcomes(self, width: int = 1) -> Outcomes[Configuration]:
-        return Outcomes(lambda configurations: [self(c) for c in configurations], width=width)
+        return Outcomes(lambda configurations: [self(c) for c in configurations], as_it_is, width=width)
 
     def narrow(self, units: Sequence[DeltaGroup[int]] | None = None, width: int = 1) -> Narrowing[int]:
         return settle(narrow(frozenset(), tuple(units or group_deltas(range(self.k)))), self.outcomes(width))
@@ -174,7 +174,7 @@ def test_differing_variables_of_the_compiler() -> None:
         return UNRESOLVED if "first_loop_store_insn" in configuration else PASS
 
     variables = ["reg_rtx_no", "cur_insn_uid", "first_loop_store_insn", "last_linenum"]
-    outcomes = Outcomes[frozenset[str]](lambda configurations: map(experiment, configurations))
+    outcomes = Outcomes[frozenset[str], Outcome](lambda configurations: map(experiment, configurations), as_it_is)
     (unit,) = settle(narrow(frozenset(), group_deltas(variables)), outcomes).difference
     assert unit.deltas == ("first_loop_store_insn",)
     assert tried == [frozenset(variables[:2]), frozenset(variables[:3]), frozenset(variables[:2] + variables[3:])]
@@ -266,7 +266,7 @@ class TestAtATime:
             first, *others = configurations
             return [program(first), *(choose.choice([program(other), None]) for other in others)]
 
-        ones, many = program.outcomes(), Outcomes[Configuration](experiments, width=width)
+        ones, many = program.outcomes(), Outcomes[Configuration, Outcome](experiments, as_it_is, width=width)
         assert isolate(units, ones) == isolate(units, many)
         assert ones.tally == many.tally
 
@@ -281,7 +281,7 @@ class TestAtATime:
                 rounds.append(len(configurations))
                 return [FAIL if cause in configuration else PASS for configuration in configurations]
 
-            settle(narrow(frozenset(), group_deltas(range(1000))), Outcomes(experiments, width=width))
+            settle(narrow(frozenset(), group_deltas(range(1000))), Outcomes(experiments, as_it_is, width=width))
         assert len(rounds) / len(causes) <= math.log(1000, width + 1) + 1
         assert max(rounds) <= width
 
@@ -334,7 +334,7 @@ class TestConjunctions:
             found = len(configuration & {1, 3})
             return (Outcome.PASS, Outcome.UNRESOLVED, Outcome.FAIL)[found]
 
-        outcomes = Outcomes[frozenset[int]](lambda tried: map(judge, tried))
+        outcomes = Outcomes[frozenset[int], Outcome](lambda tried: map(judge, tried), as_it_is)
         assert isolate(units, outcomes) == MinimalCause(frozenset({1, 3}), is_alone=True)
 
     def test_too_many_are_not_told(self) -> None:
@@ -382,4 +382,4 @@ class TestLikely:
 
 def test_no_deltas() -> None:
     with pytest.raises(ValueError, match="no deltas"):
-        isolate((), Outcomes[frozenset[int]](lambda configurations: [PASS]))
+        isolate((), Outcomes[frozenset[int], Outcome](lambda configurations: [PASS], as_it_is))

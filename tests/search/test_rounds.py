@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_causechain.model.chain import Tally
 from pytest_causechain.model.runs import Outcome
 from pytest_causechain.search.dd import group_deltas, isolate
-from pytest_causechain.search.rounds import Outcomes
+from pytest_causechain.search.rounds import Outcomes, as_it_is
 
 PASS, FAIL, UNRESOLVED = BY_SIZE = [Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED]
 
@@ -24,7 +24,7 @@ def test_no_configuration_runs_twice(configurations: list[frozenset[int]]) -> No
         runs.append(configuration)
         return BY_SIZE[len(configuration) % 3]
 
-    outcomes = Outcomes[frozenset[int]](lambda tried: map(experiment, tried))
+    outcomes = Outcomes[frozenset[int], Outcome](lambda tried: map(experiment, tried), as_it_is)
     assert [outcomes(c) for c in configurations] == [BY_SIZE[len(c) % 3] for c in configurations]
     assert runs == list(dict.fromkeys(configurations))
     counts = [sum(len(c) % 3 == kind for c in runs) for kind in range(3)]
@@ -32,7 +32,7 @@ def test_no_configuration_runs_twice(configurations: list[frozenset[int]]) -> No
 
 
 def test_what_was_counted_since() -> None:
-    outcomes = Outcomes[int](lambda numbers: [BY_SIZE[number % 3] for number in numbers])
+    outcomes = Outcomes[int, Outcome](lambda numbers: [BY_SIZE[number % 3] for number in numbers], as_it_is)
     for number in (0, 1, 1):
         outcomes(number)
     earlier = outcomes.tally
@@ -52,7 +52,7 @@ def test_an_experiment_that_raises_leaves_no_trace() -> None:
             raise answer
         return answer
 
-    outcomes = Outcomes[str](lambda tried: map(experiment, tried))
+    outcomes = Outcomes[str, Outcome](lambda tried: map(experiment, tried), as_it_is)
     with pytest.raises(KeyboardInterrupt):
         outcomes("once")
     assert outcomes.tally == Tally()
@@ -61,8 +61,8 @@ def test_an_experiment_that_raises_leaves_no_trace() -> None:
 
 
 def test_a_second_search_over_the_same_outcomes_is_free() -> None:
-    outcomes = Outcomes[frozenset[int]](
-        lambda tried: [FAIL if {1, 5} <= c else PASS if 1 in c else UNRESOLVED for c in tried]
+    outcomes = Outcomes[frozenset[int], Outcome](
+        lambda tried: [FAIL if {1, 5} <= c else PASS if 1 in c else UNRESOLVED for c in tried], as_it_is
     )
     units = group_deltas(range(8))
     first = isolate(units, outcomes)
@@ -78,7 +78,7 @@ def test_what_nobody_asked_for_is_not_judged() -> None:
         judged.append(number)
         return PASS
 
-    outcomes = Outcomes[int](lambda numbers: [10 * number for number in numbers], judge, width=3)
+    outcomes = Outcomes[int, int](lambda numbers: [10 * number for number in numbers], judge, width=3)
     outcomes.run([1, 2, 2, 3])
     assert (judged, outcomes.tally) == ([], Tally())
     assert outcomes.has_run(2)
@@ -94,7 +94,7 @@ def test_what_was_cancelled_runs_when_it_is_asked_for() -> None:
         tried.append(list(numbers))
         return [BY_SIZE[numbers[0] % 3], *(None for _ in numbers[1:])]
 
-    outcomes = Outcomes[int](experiments, width=3)
+    outcomes = Outcomes[int, Outcome](experiments, as_it_is, width=3)
     outcomes.run([0, 1, 2])
     assert [outcomes.has_run(number) for number in range(3)] == [True, False, False]
     assert [outcomes(number) for number in (0, 1)] == [PASS, FAIL]
