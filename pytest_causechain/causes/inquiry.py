@@ -341,6 +341,6 @@ class Inquiry:
         return self._comparable[moment]
 
     def _graph(self, visit: Visit) -> MemoryGraph:
-        if visit.types is not self._layouts.rows:  # those of a new engine, which numbers types anew
+        if visit.types is not self._layouts.types:  # those of a new engine, which numbers types anew
             self._layouts = Layouts(visit.types)
         return MemoryGraph(visit, self._lab.program, self._layouts)

@@ -105,9 +105,9 @@ class _Drawing:
         """The value itself; of a pointer also what it leads to."""
         graph, leaf = self._graph, place.leaf
         differs = (o, leaf.offset) in unequal
-        row = graph.layouts.row(leaf.type)
-        address = WORD.unpack(graph.value(o, leaf))[0] if row["kind"] == "pointer" else 0
-        value = show_pointer(graph, address, row["target"]) if row["kind"] == "pointer" else show_value(graph, o, leaf)
+        target_type = graph.layouts.target(leaf.type)
+        address = WORD.unpack(graph.value(o, leaf))[0] if target_type is not None else 0
+        value = show_value(graph, o, leaf) if target_type is None else show_pointer(graph, address, target_type)
         target = graph.target(address).object if address else None
         leads = target is not None and differs and not value.startswith('"')
         vertex = Vertex(name, graph.layouts.name(leaf.type), "" if leads else value[:VALUE_KEPT], differs)

@@ -20,6 +20,7 @@ from pytest_causechain.debugger.program import (
     make_program,
     make_signatures,
 )
+from pytest_causechain.debugger.types import read_types
 from pytest_causechain.model.load_map import module_address
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.closing import Closing
@@ -39,7 +40,9 @@ class Debugger(Closing):
         self._kept = len(description["layouts"]) if description is not None else -1
         try:
             self._description = description or self._describe(libraries)
-            self.program: ProgramMap = make_program(path, libraries, self._description)
+            # As gdb told them: for the disk, and for another gdb, which knows them again by their keys.
+            self._types: list[dict[str, Any]] = self._description["types"]
+            self.program: ProgramMap = make_program(path, libraries, self._description, read_types(self._types))
         except GdbFailure as failure:
             self._close_gdb()
             if isinstance(failure, GdbLost):
@@ -62,7 +65,12 @@ class Debugger(Closing):
 
     @property
     def gdb(self) -> Gdb:
-        return self._gdb or self._start(self.program.types, [])
+        return self._gdb or self._start(self._types, [])
+
+    def learn_types(self, rows: list[dict[str, Any]]) -> None:
+        """Those that gdb met at a visit, besides the ones it was told of."""
+        self._types += rows
+        self.program.types.extend(read_types(rows))
 
     def processes(self) -> list[int]:
         return [self._gdb.pid] if self._gdb is not None else []
@@ -76,7 +84,7 @@ class Debugger(Closing):
     def _keep(self) -> None:
         layouts = self.layouts.rows()
         if self._store is not None and len(layouts) > self._kept:
-            self._store.save(self._description | {"types": self.program.types, "layouts": layouts})
+            self._store.save(self._description | {"types": self._types, "layouts": layouts})
             self._kept = len(layouts)
 
     def close(self) -> None:

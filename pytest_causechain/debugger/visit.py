@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_causechain.debugger.types import TypeTable
 from pytest_causechain.model.load_map import LoadMap
 from pytest_causechain.model.open_file import OpenFile
 from pytest_causechain.model.sendable import Sendable
@@ -71,7 +72,7 @@ class Visit:
     load_map: LoadMap
     frames: tuple[VisitedFrame, ...]
     regions: tuple[Region, ...]
-    types: list[dict[str, Any]]
+    types: TypeTable
     arguments_start: int
     modules: tuple[Module, ...] = ()
     thread_pointer: int = 0
@@ -95,9 +96,7 @@ def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]
     return tuple(modules)
 
 
-def make_visit(
-    answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]], load_map: LoadMap, stdin: bytes
-) -> Visit:
+def make_visit(answer: dict[str, Any], memory: bytes, types: TypeTable, load_map: LoadMap, stdin: bytes) -> Visit:
     regions = tuple(
         Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
     )

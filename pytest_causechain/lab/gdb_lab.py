@@ -90,7 +90,7 @@ class GdbLab(Lab):
         if self._run(side, steps)["done"] < len(steps):
             return None
         answer = json.loads(output.read_bytes())
-        types.extend(answer["types"])
+        self._debugger.learn_types(answer["types"])
         stdin = self._launches[side].command.stdin
         return make_visit(answer, memory.read_bytes(), types, self._load_map(side), stdin)
 

@@ -314,10 +314,10 @@ class PtraceLab(StartingLab):
         return chain
 
     def _ask_gdb(self, process: Tracee, chain: list[Chained]) -> tuple[VisitedFrame, ...]:
-        types, layouts, load_map = self.program.types, self._debugger.layouts, process.landmarks.load_map
+        layouts, load_map = self._debugger.layouts, process.landmarks.load_map
         wanted = layouts.unknown(chain, load_map)
-        seen = self._look(process, {"types_known": len(types), "backtrace": False, "wanted": wanted})
-        types.extend(seen["types"])
+        seen = self._look(process, {"types_known": len(self.program.types), "backtrace": False, "wanted": wanted})
+        self._debugger.learn_types(seen["types"])
         layouts.learn(seen["layouts"], chain, load_map)
         return make_frames(seen["frames"], load_map)
 

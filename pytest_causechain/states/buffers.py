@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_causechain.debugger.types import DequeType, StringType, VectorType
 from pytest_causechain.states.layout import POINTER_SIZE, Layouts
 from pytest_causechain.states.memory import Memory
 from pytest_causechain.states.objects import Object
 from pytest_causechain.states.shapes import Span
-
-CONTAINER_POINTERS = {
-    "pointer", "start", "finish", "end", "map",
-    "start_cur", "start_first", "start_last", "start_node", "finish_cur", "finish_node",
-}  # fmt: skip
 
 
 class Buffers:
@@ -29,30 +25,31 @@ class Buffers:
         region = self._memory.region(o.address)
         assert region is not None
         for offset, kind in o.shape.containers:
-            plan = self._layouts.row(kind)["container"]
             if not o.shape.is_present(region.data, o.address - region.start, offset, self._layouts.size(kind)):
                 continue
-            words = {
-                name: self._word(o.address + offset + at) for name, at in plan.items() if name in CONTAINER_POINTERS
-            }
-            if plan["kind"] == "string":
-                self.texts.add(words["pointer"])
-            elif plan["kind"] == "vector":
-                yield from self._note_one(words["start"], words["start"], words["finish"], words["end"])
-            elif plan["kind"] == "deque":
-                yield from self._note_deque(words)
+            place = o.address + offset
+            match self._layouts.container(kind):
+                case StringType(pointer=pointer):
+                    self.texts.add(self._word(place + pointer))
+                case VectorType(start=start, finish=finish, end=end):
+                    block = self._word(place + start)
+                    yield from self._note_one(block, block, self._word(place + finish), self._word(place + end))
+                case DequeType() as deque:
+                    yield from self._note_deque(place, deque)
 
-    def _note_deque(self, words: dict[str, int]) -> Iterator[int]:
-        first, last, table = words["start_node"], words["finish_node"], words["map"]
+    def _note_deque(self, place: int, deque: DequeType) -> Iterator[int]:
+        first, last = self._word(place + deque.start_node), self._word(place + deque.finish_node)
+        table = self._word(place + deque.map)
         size = self._memory.blocks.get(table, 0)
         if not table <= first <= last < table + size:
             return
         yield from self._note_one(table, first, last + POINTER_SIZE, table + size)
+        begin, behind = self._word(place + deque.start_cur), self._word(place + deque.finish_cur)
+        capacity = self._word(place + deque.start_last) - self._word(place + deque.start_first)
         for at in range(first, last + 1, POINTER_SIZE):
             block = self._word(at)
-            end = block + words["start_last"] - words["start_first"]
-            start = words["start_cur"] if at == first else block
-            yield from self._note_one(block, start, words["finish_cur"] if at == last else end, end)
+            end = block + capacity
+            yield from self._note_one(block, begin if at == first else block, behind if at == last else end, end)
 
     def _note_one(self, block: int, start: int, end: int, limit: int) -> Iterator[int]:
         if block and block <= start <= end <= limit <= block + self._memory.blocks.get(block, 0):

@@ -171,7 +171,7 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]
     is_sure = not (passing.hidden_words(ours) or failing.hidden_words(theirs)) and ours.shape is theirs.shape
     for place in places:
         start, end = place.leaf.offset, place.leaf.offset + place.leaf.size
-        is_pointer = failing.layouts.kind(place.leaf.type) == "pointer"
+        is_pointer = failing.layouts.is_pointer(place.leaf.type)
         if left[start:end] == right[start:end] and (not any(right[start:end]) if is_pointer else is_sure):
             continue
         if ours.holds(place.leaf.offset, place.leaf.size):

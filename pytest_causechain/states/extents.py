@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from pytest_causechain.debugger.types import EnumType
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
 from pytest_causechain.states.memory import WORD, Memory
 from pytest_causechain.states.objects import Object
@@ -98,7 +99,7 @@ class Extents:
         """Whether what lies behind the first element can be more of them: no pointer or enumeration in it has a
         value that none has, no pointer lies where there is none, and gaps are as empty as the first element's."""
         layouts = self._layouts
-        if layouts.kind(kind) != "struct" or o.kept is not None:
+        if not layouts.is_struct(kind) or o.kept is not None:
             return True
         width = layouts.size(kind)
         data = self._memory.read(o.address + start, min(count, ELEMENTS_LOOKED_AT) * width) or b""
@@ -117,7 +118,7 @@ class Extents:
     def _has_possible_enumerations(self, kind: int, data: bytes) -> bool:
         width = self._layouts.size(kind)
         for leaf in self._layouts.leaves(kind):
-            if leaf.bits is None and self._layouts.kind(leaf.type) == "enum":
+            if leaf.bits is None and isinstance(self._layouts.type(leaf.type), EnumType):
                 for at in range(leaf.offset, len(data), width):
                     if not self._layouts.is_possible(leaf.type, int.from_bytes(data[at : at + leaf.size], "little")):
                         return False

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
-from typing import Any
 
+from pytest_causechain.debugger.types import (
+    ArrayType,
+    BoolType,
+    CharType,
+    ComplexType,
+    EnumType,
+    FloatType,
+    IntType,
+    Member,
+    PointerType,
+    StructType,
+    Type,
+    UnionType,
+)
 from pytest_causechain.states.layout import EXTENDED, Layouts, Leaf
 
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
@@ -23,61 +36,62 @@ Follow = Callable[[int, int], str]
 
 def show_leaf(layouts: Layouts, leaf: Leaf, data: bytes, follow: Follow = lambda value, kind: hex(value)) -> str:
     """A value as a C programmer writes it; pointers are shown by `follow`, which knows what they lead to."""
-    row = layouts.row(leaf.type)
+    value = layouts.type(leaf.type)
     if leaf.bits is not None:
-        return show_integer(row, extract_bits(data, leaf.bits, is_signed(row)))
+        return show_integer(value, extract_bits(data, leaf.bits, is_signed(value)))
     if layouts.is_text_leaf(leaf):
         return show_text(data)
-    match row["kind"]:
-        case "int" | "enum" | "bool" | "char":
-            return show_integer(row, int.from_bytes(data, "little", signed=is_signed(row)))
-        case "pointer":
-            return follow(int.from_bytes(data, "little"), row["target"]) if any(data) else "NULL"
-        case "float" if len(data) in FLOATS:
+    match value:
+        case IntType() | EnumType() | BoolType() | CharType():
+            return show_integer(value, int.from_bytes(data, "little", signed=is_signed(value)))
+        case PointerType(target=target):
+            return follow(int.from_bytes(data, "little"), target) if any(data) else "NULL"
+        case FloatType() if len(data) in FLOATS:
             return show_float(data)
-        case "float" if len(data) == EXTENDED.size:
+        case FloatType() if len(data) == EXTENDED.size:
             return show_extended(data)
-        case "complex":
+        case ComplexType(target=target):
             half = len(data) // 2
-            part = Leaf("", 0, layouts.value_size(row["target"]), row["target"])
+            part = Leaf("", 0, layouts.value_size(target), target)
             real, imaginary = (show_leaf(layouts, part, data[at : at + part.size], follow) for at in (0, half))
             return f"{real} {'-' if imaginary.startswith('-') else '+'} {imaginary.removeprefix('-')}i"
-        case "union":
-            return show_members(layouts, row, data, follow)
+        case UnionType(members=members):
+            return show_members(layouts, members, data, follow)
     return "0x" + data[::-1].hex()
 
 
-def show_integer(row: dict[str, Any], value: int) -> str:
-    match row["kind"]:
-        case "enum":
-            names = {number: name for name, number in reversed(row["values"].items())}
-            return str(names.get(value, value))
-        case "bool":
+def show_integer(kind: Type, value: int) -> str:
+    match kind:
+        case EnumType():
+            return kind.name_of(value)
+        case BoolType():
             return {0: "false", 1: "true"}.get(value, str(value))
-        case "char" if 32 <= value < 127 or value in ESCAPES:
+        case CharType() if 32 <= value < 127 or value in ESCAPES:
             shown = {34: '"', 39: "\\'"}.get(value) or ESCAPES.get(value) or chr(value)
             return f"{value} '{shown}'"
     return str(value)
 
 
-def show_members(layouts: Layouts, row: dict[str, Any], data: bytes, follow: Follow) -> str:
+def show_members(layouts: Layouts, members: Sequence[Member], data: bytes, follow: Follow) -> str:
     """A union as the debugger prints it: each member's reading of the same bytes."""
-    members = []
-    for name, bit, width, kind in row["fields"][:MEMBERS_SHOWN]:
-        leaf = Leaf("", bit // 8, layouts.size(kind), kind, (bit % 8, width) if width else None)
-        nested = layouts.kind(kind) == "struct" or (layouts.kind(kind) == "array" and not layouts.is_text(kind))
-        shown = "{...}" if nested else show_leaf(layouts, leaf, data[leaf.offset : leaf.offset + leaf.size], follow)
-        members.append(f"{name} = {shown}" if name else shown)
-    if len(row["fields"]) > MEMBERS_SHOWN:
-        members.append("...")
-    return "{" + ", ".join(members) + "}"
+    texts = []
+    for member in members[:MEMBERS_SHOWN]:
+        bits = (member.bit % 8, member.width) if member.width else None
+        leaf = Leaf("", member.offset, layouts.size(member.type), member.type, bits)
+        held = layouts.type(member.type)
+        is_nested = isinstance(held, StructType) or (isinstance(held, ArrayType) and not layouts.is_text(member.type))
+        shown = "{...}" if is_nested else show_leaf(layouts, leaf, data[leaf.offset : leaf.offset + leaf.size], follow)
+        texts.append(f"{member.name} = {shown}" if member.name else shown)
+    if len(members) > MEMBERS_SHOWN:
+        texts.append("...")
+    return "{" + ", ".join(texts) + "}"
 
 
-def is_signed(row: dict[str, Any]) -> bool:
+def is_signed(kind: Type) -> bool:
     """Of an enumeration the debugger tells only the values."""
-    if row["kind"] == "enum":
-        return any(value < 0 for value in row["values"].values())
-    return bool(row.get("signed", False))
+    if isinstance(kind, EnumType):
+        return any(value < 0 for _, value in kind.values)
+    return isinstance(kind, IntType | CharType) and kind.signed
 
 
 def extract_bits(data: bytes, bits: tuple[int, int], signed: bool) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pytest_causechain.states.containers import ASSOCIATIVE
+from pytest_causechain.debugger.types import ArrayType, AssociativeType
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.names import scopes_outwards_in
 from pytest_causechain.states.objects import Kind, Object, Target
@@ -183,7 +183,7 @@ class _Walk:
         for offset, kind in ours.shape.containers:
             one = self._passing.containers.found.get((ours, offset, kind))
             other = self._failing.containers.found.get((theirs, offset, kind))
-            if one is None or other is None or one.kind not in ASSOCIATIVE:
+            if one is None or other is None or not isinstance(one.plan, AssociativeType):
                 continue
             self._keyed.update(node for node, _ in (*one.nodes, *other.nodes))
             by_label = {label: node for node, label in one.nodes}
@@ -231,5 +231,5 @@ def fits(passing: MemoryGraph, ours: Object, failing: MemoryGraph, theirs: Objec
             or (passing.value(ours, tag) == failing.value(theirs, tag))
         )
     # Arrays whose length is known only when their function runs have a type for each length.
-    one, other = passing.layouts.row(ours.type), passing.layouts.row(theirs.type)
-    return bool(one["kind"] == other["kind"] == "array" and one["target"] == other["target"])
+    one, other = passing.layouts.type(ours.type), passing.layouts.type(theirs.type)
+    return isinstance(one, ArrayType) and isinstance(other, ArrayType) and one.target == other.target

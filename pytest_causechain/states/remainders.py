@@ -151,7 +151,7 @@ def compare_values(passing: MemoryGraph, ours: Object, failing: MemoryGraph, the
         return common, max(count, 1)
     for place in theirs.shape.leaves():
         leaf = place.leaf
-        if failing.layouts.kind(leaf.type) == "pointer":
+        if failing.layouts.is_pointer(leaf.type):
             continue
         left, right = passing.value(ours, leaf), failing.value(theirs, leaf)
         if leaf.bits is not None:

@@ -84,7 +84,7 @@ class Shape:
         self.layouts, self.size, self.runs, self.raw, self.kept = layouts, size, runs, raw, kept
         self._overlaid = overlaid
         self.type = type if type is not None else self._find_type()
-        self.is_text = not runs or (len(runs) == 1 and layouts.kind(runs[0].type) == "char" and not runs[0].is_direct)
+        self.is_text = not runs or (len(runs) == 1 and layouts.is_char(runs[0].type) and not runs[0].is_direct)
 
     def _find_type(self) -> int:
         """The one all of it has; an array at the end of a struct belongs to that."""
@@ -106,7 +106,7 @@ class Shape:
     @cached_property
     def texts(self) -> Sequence[int]:
         """Which of them, by number, lead to characters."""
-        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.kind(kind) == "char"]
+        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.is_char(kind)]
 
     @cached_property
     def words(self) -> Reader | None:
@@ -261,7 +261,7 @@ class Shape:
             return complement([at for at, _, _ in self.layouts.pointers(kind)], size)
         spans: list[Span] = []
         for leaf in self.layouts.leaves(kind):
-            if self.layouts.kind(leaf.type) == "pointer":
+            if self.layouts.is_pointer(leaf.type):
                 continue
             start, end = leaf.offset, leaf.offset + leaf.size
             if spans and spans[-1][1] >= start:
@@ -334,7 +334,7 @@ class Shape:
     def leaves(self, begin: int = 0, stop: int | None = None) -> Iterator[Place]:
         """Each value that is the program's, of the elements that lie between two offsets, if only in part."""
         for run in self.runs:
-            if self.layouts.kind(run.type) == "char" and not run.is_direct:
+            if self.layouts.is_char(run.type) and not run.is_direct:
                 start, end = run.offset, run.offset + run.count
                 if self.kept is not None:
                     start, end = max(start, self.kept[0]), min(end, self.kept[1])
@@ -399,7 +399,7 @@ class Shape:
                 # The contents end before the element does.
                 width = max(width, len(left), len(right))
                 left, right = left.ljust(run.offset + width, b"\0"), right.ljust(run.offset + width, b"\0")
-            if self.layouts.kind(run.type) == "char" and not run.is_direct:
+            if self.layouts.is_char(run.type) and not run.is_direct:
                 yield Place(run, 0, Leaf("", run.offset, run.count, run.type))
                 continue
             for element in self.layouts.open_elements(run.type, run.count, left, right, run.offset):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from pytest_causechain.debugger.types import ArrayType, CharType, FunctionType, StructType
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import POINTER_SIZE, VTABLE, Leaf
 from pytest_causechain.states.literals import MEMBERS_SHOWN, show_leaf, show_text
@@ -55,7 +56,7 @@ def show_unequal_members(passing: MemoryGraph, left: int, failing: MemoryGraph, 
     source, target = passing.target(left), failing.target(right)
     if source.object is None or target.object is None or source.object.type != target.object.type:
         return None
-    if passing.layouts.kind(source.object.type) != "struct":
+    if not passing.layouts.is_struct(source.object.type):
         return None
     ours = leaves_from(passing, source.object, source.offset)
     theirs = leaves_from(failing, target.object, target.offset)
@@ -79,7 +80,7 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
     """By what it leads to: a text, a function, a variable's name, a value as its initialiser."""
     if not value:
         return "NULL"
-    if graph.layouts.kind(kind) == "char":
+    if graph.layouts.is_char(kind):
         text = graph.memory.read_text(value)
         if text is not None:
             return show_text(text)
@@ -88,7 +89,7 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
         function = graph.program.function_at(target.offset)
         if function is not None and function.address == target.offset:
             return function.name
-    is_inside = target.offset > 0 and target.object is not None and graph.layouts.kind(target.object.type) != "struct"
+    is_inside = target.offset > 0 and target.object is not None and not graph.layouts.is_struct(target.object.type)
     if target.object is not None and (is_inside or target.object.kind == "variable"):
         return reference(graph, target.object, target.offset) or hex(value)
     if target.object is None:
@@ -100,7 +101,7 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
     if run is not None and graph.layouts.containers(run.type):
         width = graph.layouts.size(run.type)
         start = target.offset - (target.offset - run.offset) % width
-        is_itself = "container" in graph.layouts.row(kind)  # a string, say, and not what it lies in
+        is_itself = graph.layouts.container(kind) is not None  # a string, say, and not what it lies in
         place, type_ = (target.offset, kind) if is_itself else (start, run.type)
         return graph.containers.show(target.object.address + place, type_)
     if graph.is_raw(target.object):
@@ -120,7 +121,7 @@ def reference(graph: MemoryGraph, o: Object, offset: int) -> str | None:
     name = graph.naming.name(o, base)
     is_direct = o.kind == "variable" and not base
     if offset == base:
-        is_array = graph.layouts.kind(o.type) == "array"
+        is_array = isinstance(graph.layouts.type(o.type), ArrayType)
         return f"&{name}" if is_direct and not is_array else name
     path = path_at(graph, o, base, offset)
     if path is None:
@@ -138,21 +139,23 @@ def path_at(graph: MemoryGraph, o: Object, base: int, offset: int) -> str | None
         kind = run.type if run is not None else kind
         width = graph.layouts.size(kind)
         path, offset = f"[{offset // width}]", offset % width
-    while offset or graph.layouts.kind(kind) == "array":
-        row = graph.layouts.row(kind)
-        if row["kind"] == "array":
-            kind = row["target"]
-            width = graph.layouts.size(kind)
-            if not width:
+    while True:
+        match graph.layouts.type(kind):
+            case ArrayType(target=kind):
+                width = graph.layouts.size(kind)
+                if not width:
+                    return None
+                path, offset = f"{path}[{offset // width}]", offset % width
+            case _ if not offset:
+                return path
+            case StructType(members=members):
+                before = [member for member in members if not member.width and member.offset <= offset]
+                if not before:
+                    return None
+                kind, offset = before[-1].type, offset - before[-1].offset
+                path += f".{before[-1].name}" if before[-1].name else ""
+            case _:
                 return None
-            path, offset = f"{path}[{offset // width}]", offset % width
-            continue
-        fields = [f for f in row.get("fields", ()) if row["kind"] == "struct" and not f[2] and f[1] // 8 <= offset]
-        if not fields:
-            return None
-        name, bit, _, kind = fields[-1]
-        path, offset = f"{path}.{name}" if name else path, offset - bit // 8
-    return path
 
 
 def show_contents(graph: MemoryGraph, o: Object, offset: int) -> str:
@@ -170,7 +173,7 @@ def leaves_from(graph: MemoryGraph, o: Object, offset: int) -> Iterator[Leaf]:
     """Of a struct its own members only, of an array all elements that follow, without the slack of a single one."""
     run = o.shape.run_at(offset)
     width = graph.layouts.size(run.type if run is not None else o.type) or 1
-    is_one = run is None or graph.layouts.kind(run.type) == "struct" or graph.is_single(o)
+    is_one = run is None or graph.layouts.is_struct(run.type) or graph.is_single(o)
     start = offset - (offset - (run.offset if run is not None else 0)) % width
     for place in graph.leaves(o):
         if place.leaf.offset >= offset and (not is_one or place.leaf.offset < start + width):
@@ -207,6 +210,7 @@ def show_value(graph: MemoryGraph, o: Object, leaf: Leaf) -> str:
     end."""
 
     def follow(value: int, kind: int) -> str:
-        return show_pointer(graph, value, kind) if graph.layouts.kind(kind) in ("char", "function") else "..."
+        is_telling = isinstance(graph.layouts.type(kind), CharType | FunctionType)
+        return show_pointer(graph, value, kind) if is_telling else "..."
 
     return show_leaf(graph.layouts, leaf, graph.value(o, leaf), follow)

@@ -6,6 +6,16 @@ import re
 from functools import cached_property
 from typing import Literal
 
+from pytest_causechain.debugger.types import (
+    BoolType,
+    CharType,
+    EnumType,
+    FloatType,
+    FunctionType,
+    IntType,
+    PointerType,
+    UnionType,
+)
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
@@ -19,7 +29,7 @@ from pytest_causechain.states.showing import is_plain, reference, show_pointers,
 
 Kind = Literal["value", "repoint", "create", "delete", "alias"]
 # Kinds of values that functions return in a register of this name.
-IN_ACCUMULATOR = ("int", "enum", "char", "bool", "pointer")
+IN_ACCUMULATOR = (IntType, EnumType, CharType, BoolType, PointerType)
 # The members and elements of a path: ".at", "[3]", ".x".
 PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 
@@ -51,13 +61,13 @@ class Spot:
         if self.layouts.is_address_sized(self.leaf):
             left, right = (WORD.unpack(value)[0] for value in self.values)
             return right in self.matching.failing.starts or (not right and left in self.matching.passing.starts)
-        return self.layouts.kind(self.leaf.type) == "pointer"
+        return self.layouts.is_pointer(self.leaf.type)
 
     @property
     def pointed(self) -> int:
         """The type pointed to."""
-        row = self.layouts.row(self.leaf.type)
-        return int(row["target"]) if row["kind"] == "pointer" else BYTE
+        target = self.layouts.target(self.leaf.type)
+        return BYTE if target is None else target
 
     @property
     def is_raw(self) -> bool:
@@ -80,7 +90,7 @@ class Spot:
     def _differs_unset(self) -> bool:
         """Of a variable that nothing has been put into yet: what an earlier call left there may be a number that
         matters, but an address is none."""
-        if self.layouts.kind(self.leaf.type) == "pointer":
+        if self.layouts.is_pointer(self.leaf.type):
             return False
         left, right = (bytearray(value) for value in self.values)
         sides = ((self.matching.passing, self.ours), (self.matching.failing, self.theirs))
@@ -103,7 +113,7 @@ class Spot:
         """Pointers among the bytes are made alike if they lead to the same, and different if they do not: their values
         differ from run to run, or happen to be the same."""
         left, right = self.values
-        if self.layouts.kind(self.leaf.type) not in ("union", "char"):
+        if not isinstance(self.layouts.type(self.leaf.type), UnionType | CharType):
             return left, right
         matching, start, end = self.matching, self.leaf.offset, self.leaf.offset + self.leaf.size
         ours = {p.offset: p.value for p in matching.passing.pointers_within(self.ours, start, end)}
@@ -183,7 +193,7 @@ class Spot:
         if kind is None or not is_pool or (offset, kind) in (self.matching.mates[o].parts or ()):
             return None
         run = o.shape.run_at(offset)
-        is_text = run is not None and self.layouts.kind(kind) == "char"
+        is_text = run is not None and self.layouts.is_char(kind)
         return o, offset, offset + (run.count if run is not None and is_text else self.layouts.size(kind))
 
     # How it is told
@@ -266,7 +276,7 @@ class Spot:
         if any(one in graph.containers.owners or self._is_dynamic(one) for one, _ in above):
             return None
         name = self._part(naming.name(o, base), naming.shorten(o, self.path))
-        if name == RETURN_VALUE and self.layouts.kind(self.leaf.type) in IN_ACCUMULATOR:
+        if name == RETURN_VALUE and isinstance(self.layouts.type(self.leaf.type), IN_ACCUMULATOR):
             return f"$rax = {literal}"
         place = seen_from(graph, self.frame, name, naming.frame(o, base))
         if place is None or not is_written_out(place + literal):
@@ -338,16 +348,19 @@ class Spot:
             way = reference(graph, mate, target.offset)
             frame = graph.naming.frame(mate, mate.shape.base_of(target.offset))
             return seen_from(graph, self.frame, way, frame) if way is not None else None
-        if target.module == IMAGE and self.layouts.kind(self.pointed) == "function" and not shown.startswith("0x"):
+        is_function = isinstance(self.layouts.type(self.pointed), FunctionType)
+        if target.module == IMAGE and is_function and not shown.startswith("0x"):
             return shown
         return "0" if not value else None
 
 
 def assignable(layouts: Layouts, leaf: Leaf, shown: str) -> str | None:
     """A shown value as gdb reads it, whatever language the program is written in."""
-    kind = layouts.kind(leaf.type)
-    if kind == "bool":
-        return {"false": "0", "true": "1"}.get(shown, shown)
-    if kind in ("int", "enum", "char") and leaf.size <= POINTER_SIZE:
-        return shown.partition(" ")[0]
-    return shown if kind == "float" and leaf.size in FLOATS and shown.strip("-") not in ("inf", "nan") else None
+    match layouts.type(leaf.type):
+        case BoolType():
+            return {"false": "0", "true": "1"}.get(shown, shown)
+        case IntType() | EnumType() | CharType() if leaf.size <= POINTER_SIZE:
+            return shown.partition(" ")[0]
+        case FloatType() if leaf.size in FLOATS and shown.strip("-") not in ("inf", "nan"):
+            return shown
+    return None

@@ -70,7 +70,7 @@ class Unfolding:
         self._vtables = [(visit.load_map.to_run(address), kind) for address, kind in vtables]
         self._dynamic: set[int] = set()
         if vtables:
-            self._dynamic.update(number for number in range(len(layouts.rows)) if layouts.is_dynamic(number))
+            self._dynamic.update(number for number in range(len(layouts.types)) if layouts.is_dynamic(number))
         self._buffers = Buffers(layouts, memory)
         self.objects = list(variables)
         self.starts: dict[int, Object] = {}
@@ -194,7 +194,7 @@ class Unfolding:
         """Where the object begins that a pointer to a class with virtual functions leads into, and its type: the
         table it refers to says both."""
         table = self._memory.word(address)
-        index = bisect_right(self._vtables, (table or 0, len(self._layouts.rows))) - 1
+        index = bisect_right(self._vtables, (table or 0, len(self._layouts.types))) - 1
         if not table or index < 0 or table - self._vtables[index][0] > LONGEST_VTABLE:
             return address, kind
         known = self._vtables[index][1]
@@ -208,7 +208,7 @@ class Unfolding:
         """Of a block to whose start a pointer leads: its shape, whether only the first element is known by now, and
         the ranks of its pointers, as bits."""
         rank = self._layouts.rank(kind)
-        if rank is Rank.VAGUE and self._layouts.kind(kind) != "char":
+        if rank is Rank.VAGUE and not self._layouts.is_char(kind):
             kind = BYTE
         is_open = rank is Rank.RECORD and size >= 2 * self._layouts.size(kind) and not self._layouts.flexible(kind)
         shape = self._extents.shape(size, kept, ((0, kind, 1 if is_open else None),))
@@ -287,7 +287,7 @@ class Unfolding:
     def _is_text_part(self, o: Object, offset: int, kind: int) -> bool:
         """Whether a text begins among the objects of a pool: in bytes of which nothing is known, or where an array was
         supposed to go on."""
-        if o.parts is None or o.shape.is_text or self._layouts.kind(kind) != "char":
+        if o.parts is None or o.shape.is_text or not self._layouts.is_char(kind):
             return False
         run = o.shape.run_at(offset)
         if run is None or run.is_direct:
@@ -369,10 +369,10 @@ class Unfolding:
         where, start, size = place
         if where == "text":
             size = len(self._memory.read_text(start) or b"")
-            if self._layouts.kind(kind) != "char" or not size:
+            if not self._layouts.is_char(kind) or not size:
                 return
         elif where == "vector":
-            if self._layouts.kind(kind) != "pointer":
+            if not self._layouts.is_pointer(kind):
                 return
             size = POINTER_SIZE
             while self._word(start + size - POINTER_SIZE):
@@ -383,7 +383,7 @@ class Unfolding:
         kept = self._memory.freed.get(start) if where == "heap" else None
         o = Object(where, start, size, self._extents.shape(size, kept, [(0, BYTE, None)]), kept)
         if rank is Rank.VAGUE:
-            o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.kind(kind) == "char" else BYTE, None)])
+            o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.is_char(kind) else BYTE, None)])
         self.starts[start] = o
         self.objects.append(o)
         is_inside = rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size
@@ -407,7 +407,7 @@ class Unfolding:
         if not self._extents.is_plausible(o.address + offset, kind):
             return
         if o.parts is None:
-            is_typed = o.kind != "variable" and self._layouts.kind(o.type) != "char"
+            is_typed = o.kind != "variable" and not self._layouts.is_char(o.type)
             o.parts = [(0, o.type)] if is_typed else []
         # What lies within the new part is explained by it, unless that ends in bytes free to be anything.
         first = bisect_left(o.parts, (offset, -1))
@@ -428,12 +428,12 @@ class Unfolding:
         if o.kind == "variable" and layouts.inside(o.type, offset, kind) != "raw":
             return True
         parts = o.parts if o.parts is not None else [(0, o.type)] if o.kind != "variable" and o.type != BYTE else []
-        index = bisect_right(parts, (offset, len(layouts.rows))) - 1
+        index = bisect_right(parts, (offset, len(layouts.types))) - 1
         if index < 0:
             return False
         start, present = parts[index]
         at, width = offset - start, layouts.size(present)
-        if layouts.kind(present) == "char":
+        if layouts.is_char(present):
             return False
         if not at:
             return present == kind or layouts.size(kind) <= width
@@ -443,7 +443,7 @@ class Unfolding:
             if inside == "raw":
                 return rank is not Rank.RECORD or not self._is_free(present, at % width, kind)
             # An array of numbers that was only supposed gives way to a struct.
-            return inside == "part" or at < width or rank is not Rank.RECORD or layouts.kind(present) == "struct"
+            return inside == "part" or at < width or rank is not Rank.RECORD or layouts.is_struct(present)
         return rank is not Rank.RECORD and run is not None
 
     def _reopen(self, o: Object) -> None:

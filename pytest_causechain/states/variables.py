@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.types import ArrayType
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.states.layout import BYTE, INTEGER, Layouts
 from pytest_causechain.states.memory import Memory
@@ -51,24 +52,22 @@ def find_globals(
 ) -> Iterator[Variable]:
     seen: Counter[str] = Counter()
     # Compilers lay globals out in the order in which they are written.
-    for row in sorted(program.globals, key=lambda row: int(row["address"])):
-        is_of_thread = row.get("thread", False)
-        address = visit.thread_pointer + row["address"] if is_of_thread else visit.load_map.to_run(row["address"])
-        size = layouts.size(row["type"])
+    for static in sorted(program.globals, key=lambda static: static.address):
+        address, size = static.locate(visit.load_map, visit.thread_pointer), layouts.size(static.type)
         if not size or not memory.has(address, size):
             continue
-        name = row["name"]
-        key = ":".join(part for part in (row["file"], row["function"], name) if part)
+        name = static.name
+        key = ":".join(part for part in (static.file, static.function, name) if part)
         # Two blocks of one function may each have a static variable of one name.
         seen[key] += 1
         if seen[key] > 1:
             key = f"{key}:{seen[key]}"
-        if row["function"] and row["function"] != visit.frames[0].function:
-            name = f"{row['function']}::{name}"
-        elif name in taken and not row["function"]:
-            name = f"'{row['file'].rpartition('/')[2]}'::{name}" if row["file"] else name
+        if static.function and static.function != visit.frames[0].function:
+            name = f"{static.function}::{name}"
+        elif name in taken and not static.function:
+            name = f"'{static.file.rpartition('/')[2]}'::{name}" if static.file else name
         name = name.replace("(anonymous namespace)::", "")
-        yield Variable(address, shape_variable(layouts, row["type"]), name, key)
+        yield Variable(address, shape_variable(layouts, static.type), name, key)
 
 
 def shape_variable(layouts: Layouts, kind: int) -> Shape:
@@ -92,7 +91,7 @@ def shape_untyped(layouts: Layouts, size: int) -> Shape:
 
 
 def variable_run(layouts: Layouts, kind: int) -> Run:
-    row = layouts.row(kind)
-    if row["kind"] == "array" and not layouts.is_text(kind) and row["count"]:
-        return Run(0, 0, row["target"], row["count"], is_direct=True, is_array=True)
+    array = layouts.type(kind)
+    if isinstance(array, ArrayType) and not layouts.is_text(kind) and array.count:
+        return Run(0, 0, array.target, array.count, is_direct=True, is_array=True)
     return Run(0, 0, kind, 1, is_direct=True)

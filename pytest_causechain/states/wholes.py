@@ -9,7 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pytest_causechain.states.containers import ASSOCIATIVE, SHOWN, Container, Span
+from pytest_causechain.debugger.types import (
+    FunctionObjectType,
+    HashType,
+    ListType,
+    OptionalType,
+    SharedPointerType,
+    StringType,
+    TreeType,
+    VariantType,
+)
+from pytest_causechain.states.containers import SHOWN, Container, Span
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import VTABLE
 from pytest_causechain.states.matching import Matching
@@ -84,13 +94,13 @@ class Whole:
 
     @cached_property
     def _shown(self) -> tuple[str, str]:
-        if self.theirs.kind == "shared":
+        if isinstance(self.theirs.plan, SharedPointerType):
             return self.spots[0].passing, self.spots[0].failing
         one, other = self.matching.passing.containers, self.matching.failing.containers
         shown = one.show_container(self.ours), other.show_container(self.theirs)
         if shown[0] != shown[1]:
             return shown
-        if self.theirs.kind == "function":
+        if isinstance(self.theirs.plan, FunctionObjectType):
             return shown[0], f"{shown[1]} of its own"
         if not self.theirs.nodes and not self.theirs.parts:
             return self.spots[0].passing, self.spots[0].failing
@@ -135,13 +145,13 @@ class Wholes:
     def _spans(self, whole: Whole) -> Iterator[tuple[Object, Span]]:
         ours, theirs = whole.ours, whole.theirs
         own = theirs.offset, theirs.offset + self._matching.failing.layouts.size(theirs.type)
-        if theirs.kind == "optional":
+        if isinstance(theirs.plan, OptionalType):
             if ours.size != theirs.size:
                 yield theirs.holder, own
             elif not theirs.size:
                 self._claims[theirs.holder].append((*own, VOID))
             return
-        if theirs.kind == "variant" and ours.size == theirs.size and ours.size < 0:
+        if isinstance(theirs.plan, VariantType) and ours.size == theirs.size and ours.size < 0:
             return
         yield theirs.holder, own
         for o in theirs.owned:
@@ -151,11 +161,13 @@ class Wholes:
 
     def _node_spans(self, theirs: Container) -> Iterator[tuple[Object, Span]]:
         """All of a node but the value it holds; of a map, but what its key leads to."""
-        if theirs.kind in ASSOCIATIVE:
-            value = self._matching.failing.containers.mapped_span(theirs.plan)
-        else:
-            start = theirs.plan.get("value", 0)
-            value = start, start + (self._matching.failing.layouts.size(theirs.plan["element"]) if theirs.nodes else 0)
+        match theirs.plan:
+            case TreeType() | HashType():
+                value = self._matching.failing.containers.mapped_span(theirs.plan)
+            case ListType(value=start, element=element):
+                value = start, start + self._matching.failing.layouts.size(element)
+            case _:
+                return
         for node, _ in theirs.nodes:
             yield node, (0, value[0] if value[1] else node.size)
             yield node, (value[1], node.size)
@@ -213,12 +225,15 @@ def gather_units(matching: Matching, found: Iterable[Found]) -> list[Unit]:
 
 def is_garbage(told: Spot | Whole) -> bool:
     """Of a string: only memory that it does not use differs."""
-    if not isinstance(told, Whole) or told.theirs.kind != "string" or told.ours.text != told.theirs.text:
+    if not isinstance(told, Whole) or told.ours.text != told.theirs.text:
+        return False
+    plan = told.theirs.plan
+    if not isinstance(plan, StringType):
         return False
     if not told.ours.owned and not told.theirs.owned:
         return True
     graphs = (told.matching.passing, told.ours), (told.matching.failing, told.theirs)
-    capacities = {graph.containers.word(container, "local") for graph, container in graphs if container.owned}
+    capacities = {graph.containers.word(container, plan.local) for graph, container in graphs if container.owned}
     return bool(told.ours.owned and told.theirs.owned) and len(capacities) == 1
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from two_runs import TwoRuns, find_variable
 
 from pytest_causechain.causes.picturing import draw_picture
+from pytest_causechain.debugger.types import BitVectorType
 from pytest_causechain.debugger.visit import Region, Visit
 from pytest_causechain.states.deltas import compare_states
 from pytest_causechain.states.graph import MemoryGraph
@@ -114,7 +115,10 @@ def test_a_bit_vector_without_end(runs, graphs):
     """Where in its last word it ends is a number above 63."""
     number = next(n for n, o in enumerate(graphs[0].objects) if o is find_variable(graphs[0], "bits"))
     before, after = (runs.make_graph(damage(graphs[0], [(number, 24, end)])) for end in (6, 1 << 31))
-    sizes = [[c.size for c in graph.containers.found.values() if c.plan["kind"] == "bits"] for graph in (before, after)]
+    sizes = [
+        [c.size for c in graph.containers.found.values() if isinstance(c.plan, BitVectorType)]
+        for graph in (before, after)
+    ]
     assert sizes == [[70], []]
 
 
