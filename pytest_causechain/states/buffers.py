@@ -19,6 +19,7 @@ class Buffers:
         self._layouts, self._memory = layouts, memory
         self.spans: dict[int, tuple[int, int, int]] = {}
         self.texts: set[int] = set()
+        self._noted: set[tuple[int, tuple[int, int, int]]] = set()
 
     def note(self, o: Object) -> Iterator[int]:
         """The buffers of all containers in an object, as they become known."""
@@ -53,8 +54,12 @@ class Buffers:
 
     def _note_one(self, block: int, start: int, end: int, limit: int) -> Iterator[int]:
         if block and block <= start <= end <= limit <= block + self._memory.blocks.get(block, 0):
-            self.spans[block] = start - block, end - block, limit - block
-            yield block
+            span = start - block, end - block, limit - block
+            # Each is news only once: the container may lie in the very block, which is looked through anew for it.
+            if (block, span) not in self._noted:
+                self._noted.add((block, span))
+                self.spans[block] = span
+                yield block
 
     def extent(self, o: Object, kind: int) -> tuple[Span, list[tuple[int, int, int | None]]]:
         """Of a buffer with elements of this type: the part that holds some, and how many there is room for."""

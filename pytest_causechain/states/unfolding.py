@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import struct
 from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -25,6 +25,9 @@ from pytest_causechain.states.shapes import Shape, Span
 
 # More are not unfolded, and that is told: a state of so many takes some seconds and half a gigabyte.
 OBJECTS_LIMIT = 500_000
+# A part that gave way to another one may come back, but not for ever: two guesses at what lies at overlapping places,
+# by pointers that lie there themselves, could else replace each other without end.
+GUESSES_LIMIT = 4
 # What compilers for x86-64 give to each alloca.
 ALLOCA_ALIGNMENT = 16
 # Before the place in a table of virtual functions that objects refer to: how far behind their beginning they do so.
@@ -83,6 +86,8 @@ class Unfolding:
         self._allocas: list[int] = []
         # Blocks of which only the first element is looked through so far.
         self._open: list[Object] = []
+        # How often each part was put into an object, by its offset and type.
+        self._guesses = Counter[tuple[Object, int, int]]()
         self._extents = Extents(layouts, memory, lambda address: self._place(address) is not None)
         self._lowest_address = self._extents.lowest_address
         with no_collection():
@@ -406,6 +411,10 @@ class Unfolding:
             return
         if not self._extents.is_plausible(o.address + offset, kind):
             return
+        # What ends the unfolding: each time an object is opened again, one of finitely many guesses is used up.
+        self._guesses[o, offset, kind] += 1
+        if self._guesses[o, offset, kind] > GUESSES_LIMIT:
+            return
         if o.parts is None:
             is_typed = o.kind != "variable" and not self._layouts.is_char(o.type)
             o.parts = [(0, o.type)] if is_typed else []
@@ -414,7 +423,7 @@ class Unfolding:
         last = bisect_left(o.parts, (offset + width, -1))
         o.parts[first:last] = [
             (offset, kind),
-            *(p for p in o.parts[first:last] if self._is_free(kind, p[0] - offset, p[1])),
+            *(p for p in o.parts[first:last] if p[0] > offset and self._is_free(kind, p[0] - offset, p[1])),
         ]
         self._reopen(o)
 

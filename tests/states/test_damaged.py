@@ -140,3 +140,22 @@ def test_states(runs, graphs, passing_changes, failing_changes):
     script_change(comparison, comparison.deltas, is_forwards=True)
     draw_picture(comparison, comparison.deltas[:3])
     assert failing.to_networkx().number_of_nodes() > 0
+
+
+def test_a_vector_that_lies_in_its_own_buffer(open_runs):
+    """As one left behind by a copy byte for byte: its buffer was opened again each time it had been looked through."""
+    source = """
+        #include <cstring>
+        #include <vector>
+        struct node { std::vector<node> children; };
+        static std::vector<node> *top;
+        int main(int argc, char **argv)
+        {
+            std::vector<node> first(2);
+            std::memcpy(&first[0], &first, sizeof first);
+            top = &first;
+            return argc - 1; /* here */
+        }
+    """
+    graph = open_runs(source).graph("passing")
+    assert {container.size for container in graph.containers.found.values()} == {0, 2}
