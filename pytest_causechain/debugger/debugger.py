@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pytest_causechain.debugger.descriptions import DescriptionStore
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost, find_gdb
@@ -20,7 +19,7 @@ from pytest_causechain.debugger.program import (
     make_program,
     make_signatures,
 )
-from pytest_causechain.debugger.types import read_types
+from pytest_causechain.debugger.types import JsonObject, read_types
 from pytest_causechain.model.load_map import module_address
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.process.closing import Closing
@@ -41,7 +40,7 @@ class Debugger(Closing):
         try:
             self._description = description or self._describe(libraries)
             # As gdb told them: for the disk, and for another gdb, which knows them again by their keys.
-            self._types: list[dict[str, Any]] = self._description["types"]
+            self._types: list[JsonObject] = self._description["types"]
             self.program: ProgramMap = make_program(path, libraries, self._description, read_types(self._types))
         except GdbFailure as failure:
             self._close_gdb()
@@ -54,9 +53,9 @@ class Debugger(Closing):
         self.layouts = FrameLayouts(self.program, self._description["layouts"])
         self._keep()
 
-    def _describe(self, libraries: Sequence[str]) -> dict[str, Any]:
+    def _describe(self, libraries: Sequence[str]) -> JsonObject:
         """At the addresses that hold for all runs, before there is one."""
-        places = [[path, module_address(number)] for number, path in enumerate(libraries, 1)]
+        places = [(path, module_address(number)) for number, path in enumerate(libraries, 1)]
         return ask_description(self._start([], places)) | {"layouts": []}
 
     @property
@@ -67,7 +66,7 @@ class Debugger(Closing):
     def gdb(self) -> Gdb:
         return self._gdb or self._start(self._types, [])
 
-    def learn_types(self, rows: list[dict[str, Any]]) -> None:
+    def learn_types(self, rows: list[JsonObject]) -> None:
         """Those that gdb met at a visit, besides the ones it was told of."""
         self._types += rows
         self.program.types.extend(read_types(rows))
@@ -75,7 +74,7 @@ class Debugger(Closing):
     def processes(self) -> list[int]:
         return [self._gdb.pid] if self._gdb is not None else []
 
-    def _start(self, types: list[dict[str, Any]], libraries: list[list[Any]]) -> Gdb:
+    def _start(self, types: list[JsonObject], libraries: Sequence[tuple[str, int]]) -> Gdb:
         """A gdb that goes on to number types where an earlier one ended."""
         self._gdb = Gdb(self._path)
         self._gdb.ask({"job": "prepare", "types": types, "libraries": libraries})

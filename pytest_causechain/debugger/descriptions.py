@@ -13,8 +13,8 @@ import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from pytest_causechain.debugger.types import JsonObject
 from pytest_causechain.model.files import write_whole
 from pytest_causechain.process.elf import find_build_id, read_sections
 
@@ -36,7 +36,7 @@ class DescriptionStore:
             if all(builds):
                 self._path = self._directory / f"{make_key([*map(str, builds), *modules[1:]], gdb)}.bin"
 
-    def load(self) -> dict[str, Any] | None:
+    def load(self) -> JsonObject | None:
         """None when there is none that can be read."""
         if self._path is None:
             return None
@@ -45,13 +45,13 @@ class DescriptionStore:
             size = hashlib.sha256().digest_size
             if hashlib.sha256(content[size:]).digest() != content[:size]:
                 return None
-            description: dict[str, Any] = json.loads(zlib.decompress(content[size:]))
+            description: JsonObject = json.loads(zlib.decompress(content[size:]))
             os.utime(self._path)  # the ones used last are kept
         except (OSError, ValueError, zlib.error):
             return None
         return description
 
-    def save(self, description: dict[str, Any]) -> None:
+    def save(self, description: JsonObject) -> None:
         if self._path is None:
             return
         text = json.dumps(description, separators=(",", ":")).encode("ascii")

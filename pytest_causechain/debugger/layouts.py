@@ -5,11 +5,11 @@ and the frame pointers form a chain from call to call."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
 
 from pytest_causechain.debugger.program import Function, ProgramMap
+from pytest_causechain.debugger.types import JsonObject
 from pytest_causechain.debugger.visit import RETURN_VALUE, Variable, VisitedFrame, find_place, register_address
 from pytest_causechain.model.load_map import LoadMap
 
@@ -53,14 +53,20 @@ class _Layout:
     returns: int | None
 
 
+PlaceRow = tuple[str, int, int, int, int, bool, str | None]
+BlockRow = tuple[int, int, Sequence[PlaceRow]]
+# As they are kept: the address of a function, and the fields of its layout.
+LayoutRow = tuple[int, tuple[Sequence[BlockRow], dict[str, int], int | None]]
+
+
 class FrameLayouts:
-    def __init__(self, program: ProgramMap, rows: Sequence[Sequence[Any]] = ()) -> None:
+    def __init__(self, program: ProgramMap, rows: Iterable[LayoutRow] = ()) -> None:
         """`rows` are those of an earlier one."""
         self._program = program
         # None: this function's variables have no fixed places.
         self._known: dict[int, _Layout | None] = {address: _read_layout(*layout) for address, layout in rows}
 
-    def rows(self) -> list[tuple[int, tuple[Any, ...]]]:
+    def rows(self) -> list[LayoutRow]:
         """All layouts as plain data."""
         return [(address, astuple(layout)) for address, layout in self._known.items() if layout is not None]
 
@@ -75,7 +81,7 @@ class FrameLayouts:
             for address, function in new.items()
         ]
 
-    def learn(self, layouts: dict[str, Any], chain: Sequence[Chained], load_map: LoadMap) -> None:
+    def learn(self, layouts: JsonObject, chain: Sequence[Chained], load_map: LoadMap) -> None:
         """What a visit said of functions of these frames; believed only where gdb sees the same frame pointer."""
         # Of a function that calls itself gdb describes the innermost frame: it must be the last one here.
         frames = reversed(list(zip(self._functions(chain) or (), chain, strict=False)))
@@ -128,12 +134,12 @@ class FrameLayouts:
         return functions if functions and functions[-1].name == "main" else None
 
 
-def _read_layout(blocks: Sequence[Sequence[Any]], saved: dict[str, int], returns: int | None) -> _Layout:
+def _read_layout(blocks: Sequence[BlockRow], saved: dict[str, int], returns: int | None) -> _Layout:
     read = (_Block(start, end, tuple(_Place(*place) for place in places)) for start, end, places in blocks)
     return _Layout(tuple(read), saved, returns)
 
 
-def _make_block(block: tuple[int, int, list[dict[str, Any]]], rbp: int, load_map: LoadMap) -> _Block:
+def _make_block(block: tuple[int, int, list[JsonObject]], rbp: int, load_map: LoadMap) -> _Block:
     start, end, variables = block
     places = (
         _Place(

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb
-from pytest_causechain.debugger.types import TypeTable
+from pytest_causechain.debugger.types import JsonObject, TypeTable
 from pytest_causechain.model.load_map import LoadMap, number_of
 from pytest_causechain.model.moment import Position, Stop
 from pytest_causechain.model.place import Breakpoint
@@ -163,14 +163,14 @@ class ProgramMap:
         return self._positions[function.body]
 
 
-def ask_description(gdb: Gdb) -> dict[str, Any]:
+def ask_description(gdb: Gdb) -> JsonObject:
     """What gdb knows of the program and of the libraries whose symbols it was told to read."""
     listing = gdb.command("-symbol-info-variables")["symbols"].get("debug", [])
     names = sorted({symbol["name"] for file in listing for symbol in file["symbols"]})
     return gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})
 
 
-def make_program(path: str, libraries: Sequence[str], description: dict[str, Any], types: TypeTable) -> ProgramMap:
+def make_program(path: str, libraries: Sequence[str], description: JsonObject, types: TypeTable) -> ProgramMap:
     lines = description["lines"]
     statements = [Statement(address, file, line) for address, file, line in lines if line]
     functions = tuple(
@@ -189,7 +189,7 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     return ProgramMap(path, is_relocated(path), functions, variables, types, rows, tuple(libraries), vtables, untyped)
 
 
-def make_statics(rows: list[dict[str, Any]], path: str) -> Iterator[StaticVariable]:
+def make_statics(rows: list[JsonObject], path: str) -> Iterator[StaticVariable]:
     """gdb knows no address of a thread's variables before the program runs: they get one relative to the thread
     pointer."""
     offsets = find_thread_symbols(path) if any(row["address"] is None for row in rows) else {}
@@ -222,7 +222,7 @@ def make_function(row: tuple[str, int, int, str, int], statements: list[Statemen
     return Function(name, start, end, file, line, own[0].address, own)
 
 
-def make_signatures(description: dict[str, Any]) -> dict[int, Signature]:
+def make_signatures(description: JsonObject) -> dict[int, Signature]:
     """By the addresses of the functions."""
     return {
         address: Signature(tuple((name, kind) for name, kind in signature[0]), signature[1])

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from pytest_causechain.model.sendable import Sendable
 
+# As gdb's agent is asked and answers.
+JsonObject = dict[str, Any]
+
 
 class Member(NamedTuple):
     """A member of a struct or union, from a bit on; `width` is that of a bit-field, else 0. Base classes are members
@@ -305,12 +308,12 @@ CONTAINERS: dict[str, Callable[..., ContainerType]] = {
 }
 
 
-def read_types(rows: Iterable[dict[str, Any]]) -> TypeTable:
+def read_types(rows: Iterable[JsonObject]) -> TypeTable:
     """From what agent_symbols.py answers."""
     return [read_type(row) for row in rows]
 
 
-def read_type(row: dict[str, Any]) -> Type:
+def read_type(row: JsonObject) -> Type:
     name, size = row["name"], row["size"]
     match row["kind"]:
         case "int":
@@ -333,11 +336,11 @@ def read_type(row: dict[str, Any]) -> Type:
             return PLAIN[kind](name, size)
 
 
-def read_members(row: dict[str, Any]) -> tuple[Member, ...]:
+def read_members(row: JsonObject) -> tuple[Member, ...]:
     return tuple(Member(*field) for field in row["fields"])
 
 
-def read_container(row: dict[str, Any] | None) -> ContainerType | None:
+def read_container(row: JsonObject | None) -> ContainerType | None:
     if row is None:
         return None
     places = {name: tuple(at) if isinstance(at, list) else at for name, at in row.items() if name != "kind"}

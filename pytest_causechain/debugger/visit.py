@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from pytest_causechain.debugger.types import TypeTable
+from pytest_causechain.debugger.types import JsonObject, TypeTable
 from pytest_causechain.model.load_map import LoadMap
 from pytest_causechain.model.open_file import OpenFile
 from pytest_causechain.model.sendable import Sendable
@@ -120,14 +120,14 @@ def make_registers(values: Mapping[str, int]) -> Region:
     return Region(REGISTERS_START, b"".join(words), "registers")
 
 
-def find_place(variable: Mapping[str, Any]) -> int | None:
+def find_place(variable: JsonObject) -> int | None:
     """Of a variable as gdb describes it."""
     if variable["register"] is not None:
         return register_address(variable["register"])
     return None if variable["address"] is None else int(variable["address"])
 
 
-def make_frames(rows: list[dict[str, Any]], load_map: LoadMap) -> tuple[VisitedFrame, ...]:
+def make_frames(rows: list[JsonObject], load_map: LoadMap) -> tuple[VisitedFrame, ...]:
     return tuple(
         VisitedFrame(
             frame["function"],
