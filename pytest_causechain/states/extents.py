@@ -133,7 +133,7 @@ class Extents:
         """Of a block with these parts, each with its number of elements; None: as many as there is room for, be it in
         the array at the end of a struct."""
         key = ("block", size, kept, *counted)
-        found: Shape | None = self._layouts.shapes.get(key)
+        found = self._layouts.shapes.get(key)
         if found is None:
             runs: list[Run] = []
             raw: list[Span] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, reduce
 from operator import or_
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pytest_causechain.debugger.types import (
     ArrayType,
@@ -28,6 +28,9 @@ from pytest_causechain.debugger.types import (
     UnionType,
     VoidType,
 )
+
+if TYPE_CHECKING:
+    from pytest_causechain.states.shapes import Shape
 
 POINTER_SIZE = 8
 # The processor's own format: 80 bits, in 16 bytes of memory. Sign and exponent, 64 bits of the number.
@@ -86,8 +89,8 @@ class Layouts:
     def __init__(self, types: TypeTable) -> None:
         self.types = types
         # Those worked out so far, by whatever tells them apart.
-        self.shapes: dict[tuple[object, ...], Any] = {}
-        self.first_shapes: dict[tuple[Any, ...], Any] = {}
+        self.shapes: dict[tuple[object, ...], Shape] = {}
+        self.first_shapes: dict[tuple[int, int, tuple[int, int] | None], tuple[Shape, bool, int]] = {}
         self.pointers = cache(self._pointers_of)
         self.pointer_paths = cache(lambda number: {at: (kind, path) for at, kind, path in self.pointers(number)})
         self.guesses = cache(self._guesses_of)

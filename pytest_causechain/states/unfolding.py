@@ -127,7 +127,7 @@ class Unfolding:
         pending, objects, opened = self._pending[rank], self.objects, self._open
         records, scalars, vague = self._pending
         dynamic, buffers, texts = self._dynamic, self._buffers.spans, self._buffers.texts
-        shapes: dict[tuple[int, int, Span | None], tuple[Shape, bool, int]] = self._layouts.first_shapes
+        shapes = self._layouts.first_shapes
         # The same by type and then by size, for blocks that are in use.
         by_kind: defaultdict[int, dict[int, tuple[Shape, bool, int]]] = defaultdict(dict)
         low = high = place = 0

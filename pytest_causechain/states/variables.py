@@ -72,7 +72,7 @@ def find_globals(
 
 def shape_variable(layouts: Layouts, kind: int) -> Shape:
     key = ("variable", kind)
-    shape: Shape | None = layouts.shapes.get(key)
+    shape = layouts.shapes.get(key)
     if shape is None:
         shape = Shape(layouts, layouts.size(kind), (variable_run(layouts, kind),), type=kind)
         layouts.shapes[key] = shape
@@ -84,7 +84,7 @@ def shape_untyped(layouts: Layouts, size: int) -> Shape:
     if size == layouts.size(INTEGER):
         return shape_variable(layouts, INTEGER)
     key = ("untyped", size)
-    shape: Shape | None = layouts.shapes.get(key)
+    shape = layouts.shapes.get(key)
     if shape is None:
         shape = layouts.shapes[key] = Shape(layouts, size, (Run(0, 0, BYTE, size),))
     return shape
