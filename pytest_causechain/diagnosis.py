@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.approach import approach
 from pytest_causechain.causes.endings import describe_failure, describe_outcome
 from pytest_causechain.causes.explanation import Explanation, told_links, told_transitions
@@ -26,12 +27,10 @@ from pytest_causechain.model.place import Place
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import NOTHING
 from pytest_causechain.model.verdict import Oracle
-from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.report.wording import count_of, name_code
 from pytest_causechain.search.cts import TransitionSearch
 from pytest_causechain.settings import Settings
-from pytest_causechain.states.greater import OtherCode
-from pytest_causechain.states.wording import Wording
+from pytest_causechain.states.outside import OtherCode, Wording
 
 # The original runs are repeated this often before anything is concluded from them.
 REPETITIONS = 3

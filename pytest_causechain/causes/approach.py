@@ -18,7 +18,7 @@ from pytest_causechain.search.dd import Trimming, bundle
 from pytest_causechain.search.outcomes import Outcomes
 from pytest_causechain.search.rounds import settle
 from pytest_causechain.search.units import group_deltas
-from pytest_causechain.states.inputs import LINE
+from pytest_causechain.states.outside import LINE
 
 # Runs for one approach, which shortens all that comes after it.
 MOST_RUNS = 100

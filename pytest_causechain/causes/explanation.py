@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE
@@ -11,7 +12,6 @@ from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.model.chain import Cause, Link, Suspect, Transition, When
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.place import Place
-from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import Transition as Step
 from pytest_causechain.search.cts import TransitionSearch
 

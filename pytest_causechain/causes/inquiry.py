@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.endings import describe_outcome
 from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.causes.picturing import draw_picture, list_trials
@@ -19,18 +20,15 @@ from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.place import Place
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.model.verdict import Oracle
-from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.dd import Isolation, isolate
 from pytest_causechain.search.outcomes import Outcomes
 from pytest_causechain.search.units import group_deltas, restrict
-from pytest_causechain.states.deltas import Comparison, Delta, compare_states
+from pytest_causechain.states.deltas import Delta, StateComparison, compare_states, have_failing_values
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.greater import OtherCode
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
-from pytest_causechain.states.recurrence import have_failing_values
-from pytest_causechain.states.scripting import script_change
-from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
+from pytest_causechain.states.outside import OtherCode
+from pytest_causechain.states.transfer import script_change, transfer_to_failing_run, transfer_to_passing_run
 
 Configuration = frozenset[int]
 NOTHING: Configuration = frozenset()
@@ -75,7 +73,7 @@ class Comparable:
     def __init__(
         self,
         moment: Moment,
-        comparison: Comparison,
+        comparison: StateComparison,
         experiments: Callable[[list[Transfer]], list[Observation | None]],
         judge: Callable[[Observation], Outcome],
         width: int,

@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.states.deltas import Comparison, Delta
+from pytest_causechain.states.deltas import Delta, StateComparison
 
 IDENTIFIER = re.compile(r"[^\W\d]\w*")
 # Shorter ones are anywhere in a memory.
@@ -30,7 +30,7 @@ class Likelihood:
         self._words = {*WORD.findall(wrong)} - {*WORD.findall(said)}
         self._sources: dict[str, Sequence[str]] = {}
 
-    def choose(self, moment: Moment, comparison: Comparison) -> frozenset[int]:
+    def choose(self, moment: Moment, comparison: StateComparison) -> frozenset[int]:
         """The numbers of the likely deltas: all of a variable, which belong together."""
         mentioned = self._find_mentioned(moment)
         variables = {number: variable_of(delta) for number, delta in enumerate(comparison.deltas) if delta.slots}
@@ -55,7 +55,7 @@ class Likelihood:
                 self._sources[file] = ()
         return self._sources[file]
 
-    def _is_written(self, comparison: Comparison, delta: Delta) -> bool:
+    def _is_written(self, comparison: StateComparison, delta: Delta) -> bool:
         slot = delta.slots[0]
         if slot.is_pointer or slot.bits is not None:
             return False

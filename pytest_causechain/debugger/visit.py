@@ -55,7 +55,7 @@ class Region(Sendable):
 
 
 @dataclass(frozen=True, slots=True)
-class Module(Sendable):
+class LoadedFile(Sendable):
     """Where a file, or something else with a name of its own, is in memory: a library, the kernel's page of code."""
 
     name: str
@@ -74,7 +74,7 @@ class Visit:
     regions: tuple[Region, ...]
     types: TypeTable
     arguments_start: int
-    modules: tuple[Module, ...] = ()
+    modules: tuple[LoadedFile, ...] = ()
     thread_pointer: int = 0
     unreadable: int = 0
     files: tuple[OpenFile, ...] = ()
@@ -83,16 +83,16 @@ class Visit:
     environment: tuple[int, int] | None = None
 
 
-def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]:
+def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[LoadedFile, ...]:
     """From start, end and name of each mapping, in order. A library's data goes on without a name where its file
     ends; what stands alone without a name belongs to nobody."""
-    modules: list[Module] = []
+    modules: list[LoadedFile] = []
     for start, end, name in mappings:
         last = modules[-1] if modules else None
         if last is not None and (name == last.name or (not name and start == last.end)):
-            modules[-1] = Module(last.name, last.start, end)
+            modules[-1] = LoadedFile(last.name, last.start, end)
         elif name and name not in ("[heap]", "[stack]"):
-            modules.append(Module(name, start, end))
+            modules.append(LoadedFile(name, start, end))
     return tuple(modules)
 
 

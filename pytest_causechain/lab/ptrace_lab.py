@@ -15,9 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_causechain.debugger.debugger import Debugger
+from pytest_causechain.debugger.debugger import Chained, Debugger
 from pytest_causechain.debugger.gdb import GdbFailure
-from pytest_causechain.debugger.layouts import Chained
 from pytest_causechain.debugger.visit import (
     REGISTERS,
     Region,

@@ -10,8 +10,7 @@ from itertools import pairwise
 from pytest_causechain.debugger.types import EnumType
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
 from pytest_causechain.states.memory import WORD, Memory
-from pytest_causechain.states.objects import Object
-from pytest_causechain.states.shapes import Run, Shape, Span
+from pytest_causechain.states.shapes import ElementRun, Object, Shape, Span
 
 # So many elements tell whether a block holds an array.
 ELEMENTS_LOOKED_AT = 1_000
@@ -135,7 +134,7 @@ class Extents:
         key = ("block", size, kept, *counted)
         found = self._layouts.shapes.get(key)
         if found is None:
-            runs: list[Run] = []
+            runs: list[ElementRun] = []
             raw: list[Span] = []
             end = 0
             for (start, kind, count), (limit, _, _) in pairwise([*counted, (size, BYTE, None)]):
@@ -154,21 +153,21 @@ class Extents:
             found = self._layouts.shapes[key] = Shape(self._layouts, size, tuple(runs), tuple(raw), kept)
         return found
 
-    def _runs(self, start: int, kind: int, count: int | None, limit: int) -> list[Run]:
+    def _runs(self, start: int, kind: int, count: int | None, limit: int) -> list[ElementRun]:
         layouts = self._layouts
         width = layouts.size(kind)
         if count is not None:
-            return [Run(start, start, kind, count)]
+            return [ElementRun(start, start, kind, count)]
         flexible = layouts.flexible(kind)
         if flexible is None:
             if width > limit - start:
-                return [Run(start, start, kind, 1, cut=limit - start)]
-            return [Run(start, start, kind, (limit - start) // width)]
+                return [ElementRun(start, start, kind, 1, cut=limit - start)]
+            return [ElementRun(start, start, kind, (limit - start) // width)]
         element = layouts.size(flexible.element)
         length = max(0, limit - start - flexible.offset) // element
-        runs = [Run(start, start, kind, 1, cut=flexible.offset)]
+        runs = [ElementRun(start, start, kind, 1, cut=flexible.offset)]
         if length:
-            runs.append(Run(start, start + flexible.offset, flexible.element, length, flexible.path))
+            runs.append(ElementRun(start, start + flexible.offset, flexible.element, length, flexible.path))
         return runs
 
     def overlay(self, o: Object, parts: list[Part]) -> Shape:

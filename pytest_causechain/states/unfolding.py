@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.states.buffers import Buffers
+from pytest_causechain.states.containers import Buffers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS, Extents
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.objects import Kind, Object
-from pytest_causechain.states.shapes import Shape, Span
+from pytest_causechain.states.shapes import Kind, Object, Shape, Span
 
 # More are not unfolded, and that is told: a state of so many takes some seconds and half a gigabyte.
 OBJECTS_LIMIT = 500_000

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.debugger import descriptions
-from pytest_causechain.debugger.debugger import Debugger
-from pytest_causechain.debugger.descriptions import DescriptionStore
+from pytest_causechain.debugger import debugger as descriptions
+from pytest_causechain.debugger.debugger import Debugger, DescriptionStore
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_causechain.alignment.trees import Tree, build_tree
 from pytest_causechain.lab.libraries import choose_libraries
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -19,7 +20,6 @@ from pytest_causechain.model.load_map import number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.moments.tree import Tree, build_tree
 from pytest_causechain.process import subject
 
 PLENTY_SECONDS = 300.0

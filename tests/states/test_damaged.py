@@ -17,8 +17,7 @@ from pytest_causechain.debugger.visit import Region, Visit
 from pytest_causechain.states.deltas import compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.matching import match_states
-from pytest_causechain.states.scripting import script_change
-from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
+from pytest_causechain.states.transfer import script_change, transfer_to_failing_run, transfer_to_passing_run
 
 SOURCE = r"""
 #include <cstring>

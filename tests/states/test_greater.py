@@ -5,20 +5,19 @@ from __future__ import annotations
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.load_map import NOWHERE
 from pytest_causechain.model.open_file import OpenFile
-from pytest_causechain.states.greater import Greater, OtherCode, Part
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.wording import Wording
+from pytest_causechain.states.outside import OtherCode, OutsidePart, OutsideState, Wording
 
 
 def visit(*files: OpenFile, **more) -> Visit:
     return Visit(NOWHERE, (), (), [], 0, files=files, **more)
 
 
-def compare(passing: Visit, failing: Visit) -> Greater:
-    return Greater(passing, failing, (Memory(passing), Memory(failing)))
+def compare(passing: Visit, failing: Visit) -> OutsideState:
+    return OutsideState(passing, failing, (Memory(passing), Memory(failing)))
 
 
-def told(greater: Greater) -> list[tuple[str, str, str, str]]:
+def told(greater: OutsideState) -> list[tuple[str, str, str, str]]:
     return [(part.kind, w.name, w.passing, w.failing) for part, w in (*greater.inputs(), *greater.past())]
 
 
@@ -30,9 +29,9 @@ class TestCode:
     def test_it_is_a_difference_that_lies_ahead(self):
         wording = Wording("the constant in a.c:3", "the constant in a.c:3", "code", "1", "2")
         runs = visit(), visit()
-        greater = Greater(*runs, tuple(map(Memory, runs)), OtherCode(0x1000, b"one", b"two", wording))
+        greater = OutsideState(*runs, tuple(map(Memory, runs)), OtherCode(0x1000, b"one", b"two", wording))
         [(part, told)] = greater.inputs()
-        assert (part, told) == (Part("code"), wording)
+        assert (part, told) == (OutsidePart("code"), wording)
         assert greater.change({part}, is_forwards=True).code == (0x1000, b"two")
         assert greater.change({part}, is_forwards=False).code == (0x1000, b"one")
         assert greater.change((), is_forwards=True).code is None
@@ -61,7 +60,7 @@ class TestInputs:
         greater = compare(visit(passing), visit(failing))
         line, past = [part for part, _ in (*greater.inputs(), *greater.past())]
 
-        def change(*parts: Part, forwards: bool = True) -> list[tuple[bytes, int]]:
+        def change(*parts: OutsidePart, forwards: bool = True) -> list[tuple[bytes, int]]:
             return [(file.content, file.position) for file in greater.change(set(parts), forwards).files]
 
         assert change() == change(forwards=False) == []
@@ -89,10 +88,10 @@ class TestOthers:
             ("directory", "working directory", '"/one"', '"/other"'),
             ("umask", "umask", "0o22", "0o77"),
         ]
-        assert greater.change({Part("directory")}, True).directory == "/other"
-        assert greater.change({Part("directory")}, False).directory == "/one"
-        assert greater.change({Part("directory")}, True).umask is None
-        assert greater.change({Part("umask")}, True).umask == 0o77
+        assert greater.change({OutsidePart("directory")}, True).directory == "/other"
+        assert greater.change({OutsidePart("directory")}, False).directory == "/one"
+        assert greater.change({OutsidePart("directory")}, True).umask is None
+        assert greater.change({OutsidePart("umask")}, True).umask == 0o77
 
     def test_what_a_lab_does_not_know_is_no_difference(self):
         assert told(compare(visit(directory="/one", umask=0o22), visit())) == []

@@ -14,9 +14,16 @@ from two_runs import find_variable
 
 from pytest_causechain.debugger.types import CharType
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import BYTE, Layouts, find_unequal
-from pytest_causechain.states.literals import extract_bits, show_extended, show_float, show_text
-from pytest_causechain.states.showing import show_value
+from pytest_causechain.states.layout import (
+    BYTE,
+    Layouts,
+    extract_bits,
+    find_unequal,
+    show_extended,
+    show_float,
+    show_text,
+)
+from pytest_causechain.states.values import show_value
 
 SOURCE = r"""
 #include <stdbool.h>
