@@ -262,7 +262,7 @@ class Inquiry:
         reason = "no variable differs" if not comparable.deltas else None
         reason = reason or self._unlike(comparable, NOTHING, Outcome.PASS, "without any difference")
         reason = reason or self._unlike(comparable, comparable.everything, Outcome.FAIL, "with all differences")
-        if reason is not None and (obstacle := comparable.comparison.greater.obstacle) is not None:
+        if reason is not None and (obstacle := comparable.comparison.outside.obstacle) is not None:
             reason = f"{reason}; {obstacle}"
         if reason is not None:
             self.refused[comparable.moment] = reason

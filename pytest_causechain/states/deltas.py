@@ -310,7 +310,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delta:
-    """One difference: slots of the memory, or a part of the greater state. Of several slots the first is at which it
+    """One difference: slots of the memory, or a part of the state outside. Of several slots the first is at which it
     is told.
 
     What it takes to tell it is found out when it is asked for: of many deltas few are ever told. `requires` are those
@@ -368,18 +368,18 @@ class StateComparison:
     """Two matched states and all that differs between them."""
 
     matching: Matching
-    greater: OutsideState
+    outside: OutsideState
     deltas: tuple[Delta, ...]
 
 
 def compare_states(matching: Matching, code: OtherCode | None = None) -> StateComparison:
     """What lies ahead of the runs comes first. What they have left behind them in files is the last to be blamed."""
     passing, failing = matching.passing, matching.failing
-    greater = OutsideState(passing.visit, failing.visit, (passing.memory, failing.memory), code)
-    inputs = [Delta(part.kind, told, part=part) for part, told in greater.inputs()]
-    past = [Delta(part.kind, told, part=part) for part, told in greater.past()]
+    outside = OutsideState(passing.visit, failing.visit, (passing.memory, failing.memory), code)
+    inputs = [Delta(part.kind, told, part=part) for part, told in outside.inputs()]
+    past = [Delta(part.kind, told, part=part) for part, told in outside.past()]
     with no_collection():
-        return StateComparison(matching, greater, (*inputs, *memory_deltas(matching), *past))
+        return StateComparison(matching, outside, (*inputs, *memory_deltas(matching), *past))
 
 
 def memory_deltas(matching: Matching) -> list[Delta]:

@@ -183,7 +183,7 @@ class OtherCode:
 
 @dataclass(frozen=True, slots=True)
 class OutsideChange:
-    """What of the greater state is to be changed, and into what; None: nothing. `code` is to be written to an
+    """What outside the variables is to be changed, and into what; None: nothing. `code` is to be written to an
     address of the run."""
 
     code: tuple[int, bytes] | None = None

@@ -29,13 +29,13 @@ Place = tuple[int | None, int]
 def transfer_to_passing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Transfer:
     """Moves the passing run towards the failing one, as every experiment does."""
     compiler = compile_for_passing_run(comparison, deltas)
-    return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=True))
+    return compiler.transfer(comparison.outside.change(find_parts(deltas), is_forwards=True))
 
 
 def transfer_to_failing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Transfer:
     """Undoes differences in the failing run."""
     compiler = compile_for_failing_run(comparison, deltas)
-    return compiler.transfer(comparison.greater.change(find_parts(deltas), is_forwards=False))
+    return compiler.transfer(comparison.outside.change(find_parts(deltas), is_forwards=False))
 
 
 def compile_for_passing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Compiler:
@@ -275,7 +275,7 @@ def _script(comparison: StateComparison, deltas: Collection[Delta], is_forwards:
     compile_change = compile_for_passing_run if is_forwards else compile_for_failing_run
     writer = _Writer(compile_change(comparison, deltas))
     commands = ["frame 0", *writer.write()]
-    surroundings = comparison.greater.change(find_parts(deltas), is_forwards)
+    surroundings = comparison.outside.change(find_parts(deltas), is_forwards)
     if surroundings.code is not None:
         commands += writer.change_code(*surroundings.code)
     if surroundings.directory is not None:
