@@ -19,6 +19,11 @@ from pytest_causechain.model.moment import Moment, Position, Stop
 LOOKS_LIMIT = 20
 # Of a call of which nothing more is known than that it is on the stack.
 OUTERMOST, FOREIGN_SITE = 1 << 63, 1
+T = TypeVar("T")
+# Moments given at a time.
+SPREAD = 1_000
+# Events of a run that does not end: some more than the other run has. They go on without anything new.
+ENDLESS_LEAST, ENDLESS_FACTOR = 100_000, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +168,6 @@ def prepend(opening: Sequence[Event], events: Events) -> Events:
         return events
     addresses, sps, returns = (list(column) for column in zip(*opening, strict=True))
     return Events([*addresses, *events.addresses], [*sps, *events.sps], [*returns, *events.returns])
-
-
-T = TypeVar("T")
-
-# Moments given at a time.
-SPREAD = 1_000
-# Events of a run that does not end: some more than the other run has. They go on without anything new.
-ENDLESS_LEAST, ENDLESS_FACTOR = 100_000, 10
 
 
 @dataclass(frozen=True, slots=True)

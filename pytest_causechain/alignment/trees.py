@@ -23,6 +23,10 @@ FOREIGN = -1
 # Of the n-th event of a trace, a call made by foreign code, and the calls that may enclose it, outermost first: how
 # many of them do? None when that cannot be told.
 CountCallers = Callable[[int, Sequence[Token]], int | None]
+# Myers' algorithm takes time and memory in proportion to the square of the number of differences.
+DIFFERENCES_LIMIT = 1_000
+# Beyond that: how far ahead the next common element is looked for.
+LOOK_AHEAD = 50
 
 
 @dataclass(slots=True)
@@ -169,12 +173,6 @@ class _Stack:
             if tokens[n] == (address, FOREIGN):
                 return n
         return len(tokens)
-
-
-# Myers' algorithm takes time and memory in proportion to the square of the number of differences.
-DIFFERENCES_LIMIT = 1_000
-# Beyond that: how far ahead the next common element is looked for.
-LOOK_AHEAD = 50
 
 
 class Stretch(NamedTuple):

@@ -38,6 +38,11 @@ from pytest_causechain.process.elf import find_build_id, read_sections
 MOST_FILES, MOST_BYTES = 20, 100 << 20
 # Level 1 takes a tenth of the time of the default one, and makes files a fifth larger.
 COMPRESSION = 1
+ALL_LINES = 1 << 32
+PlaceRow = tuple[str, int, int, int, int, bool, str | None]
+BlockRow = tuple[int, int, Sequence[PlaceRow]]
+# As they are kept: the address of a function, and the fields of its layout.
+LayoutRow = tuple[int, tuple[Sequence[BlockRow], dict[str, int], int | None]]
 
 
 class DescriptionStore:
@@ -104,9 +109,6 @@ def make_key(builds: Sequence[str], gdb: str) -> str:
     return digest.hexdigest()
 
 
-ALL_LINES = 1 << 32
-
-
 @dataclass(frozen=True, slots=True)
 class Chained:
     """A frame as its frame pointer tells: where it stands (an address of the file, as LoadMap tells it), rbp there."""
@@ -142,12 +144,6 @@ class _Layout:
     blocks: tuple[_Block, ...]
     saved: dict[str, int]
     returns: int | None
-
-
-PlaceRow = tuple[str, int, int, int, int, bool, str | None]
-BlockRow = tuple[int, int, Sequence[PlaceRow]]
-# As they are kept: the address of a function, and the fields of its layout.
-LayoutRow = tuple[int, tuple[Sequence[BlockRow], dict[str, int], int | None]]
 
 
 class FrameLayouts:

@@ -36,6 +36,12 @@ from pytest_causechain.states.shapes import Object, Span
 if TYPE_CHECKING:
     from pytest_causechain.states.graph import MemoryGraph
 
+# A container with more elements is not looked through: the self-check tells whether that mattered.
+ELEMENTS_LIMIT = 100_000
+# Elements of a container, members of a key: enough to recognise it by.
+SHOWN = 4
+BITS = 64
+
 
 class Buffers:
     """`spans` are, by address of a buffer, from and up to where there are elements, and how many bytes are kept for
@@ -94,13 +100,6 @@ class Buffers:
 
     def _word(self, address: int) -> int:
         return self._memory.word(address) or 0
-
-
-# A container with more elements is not looked through: the self-check tells whether that mattered.
-ELEMENTS_LIMIT = 100_000
-# Elements of a container, members of a key: enough to recognise it by.
-SHOWN = 4
-BITS = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,15 @@ VTABLE = "_vptr"
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
 Bytes = bytes | memoryview
+FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+# Of the exponent of a long double, whose number has 64 bits.
+EXTENDED_BIAS = 16383 + 63
+# Enough of a union to recognise it by.
+MEMBERS_SHOWN = 3
+CHARACTERS_SHOWN = 8
+ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
+# From the value of a pointer and the type it points to.
+Follow = Callable[[int, int], str]
 
 
 class Rank(IntEnum):
@@ -477,17 +486,6 @@ def find_unequal(left: Bytes, right: Bytes, at: int, width: int, first: int, las
         else:
             middle = (first + last) // 2
             pending += [(middle, last), (first, middle)]
-
-
-FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
-# Of the exponent of a long double, whose number has 64 bits.
-EXTENDED_BIAS = 16383 + 63
-# Enough of a union to recognise it by.
-MEMBERS_SHOWN = 3
-CHARACTERS_SHOWN = 8
-ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
-# From the value of a pointer and the type it points to.
-Follow = Callable[[int, int], str]
 
 
 def show_leaf(layouts: Layouts, leaf: Leaf, data: bytes, follow: Follow = lambda value, kind: hex(value)) -> str:

@@ -26,6 +26,17 @@ CORRESPONDENCES_LIMIT = 120
 VERTEX_WEIGHT = 1_000
 
 V = TypeVar("V", bound=Hashable)
+Pair = tuple[Object, Object]
+# Of more links in one run it would take long to say how similar each is to each of the other run's.
+LINKS_LIMIT = 40
+# The values of a larger link are not looked at one by one.
+VALUES_LIMIT = 100
+# What all equal values weigh; some of them weigh half of that at the most.
+EQUAL = 32
+# Of objects that are not variables, those that do not lie in the heap themselves.
+CREATED: frozenset[Kind] = frozenset({"vector", "text", "alloca"})
+# A chain in which as many links in a row were replaced is another one.
+LINKS_LOOKED_AT = 40
 
 
 class CommonEdge(NamedTuple, Generic[V]):
@@ -104,15 +115,6 @@ def choose_exactly(
             graph.add_edge(one, other)
     clique, _ = networkx.max_weight_clique(graph)
     return [vertices[number][0][0] for number in sorted(clique) if number < len(weights)]
-
-
-Pair = tuple[Object, Object]
-# Of more links in one run it would take long to say how similar each is to each of the other run's.
-LINKS_LIMIT = 40
-# The values of a larger link are not looked at one by one.
-VALUES_LIMIT = 100
-# What all equal values weigh; some of them weigh half of that at the most.
-EQUAL = 32
 
 
 class Remainder:
@@ -253,12 +255,6 @@ def compare_values(passing: MemoryGraph, ours: Object, failing: MemoryGraph, the
             count += 1
             common += left == right
     return common, max(count, 1)
-
-
-# Of objects that are not variables, those that do not lie in the heap themselves.
-CREATED: frozenset[Kind] = frozenset({"vector", "text", "alloca"})
-# A chain in which as many links in a row were replaced is another one.
-LINKS_LOOKED_AT = 40
 
 
 @dataclass(frozen=True, slots=True)

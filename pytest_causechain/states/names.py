@@ -27,6 +27,21 @@ if TYPE_CHECKING:
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 # A statement is seldom longer, and what comes later is not about this moment.
 LINES_AHEAD = 3
+# More steps of one kind are counted instead: `list(->next 12 times)->value`.
+STEPS_WRITTEN = 6
+# Behind this length an expression is cut: nobody reads it, and a long list would have a square of characters.
+LENGTH_WRITTEN, LENGTH_KEPT = 400, 80
+# Operators and brackets, then the variable it all starts from; not the name of a type.
+ROOT = re.compile(r"([&*(]*)(?!void \*)\w")
+# What an optional and a tuple have instead of members.
+MARK = re.compile(r"\*|<\d+>")
+ELEMENT = re.compile(r"\[(\d*)\](.*)", re.DOTALL)
+OF_THIS = re.compile(r"([&*(]*)this->(\w+)")
+INDEX = re.compile(r"\[(-?\d+)\]$")
+# Stands for the object while a part is made: neither identifiers nor operators contain it.
+HOLE = "\0"
+# An object, or one of several in a block, by where it begins there.
+Node = tuple[Object, int]
 
 
 def mentioned_names(frames: Sequence[VisitedFrame]) -> frozenset[str]:
@@ -43,24 +58,6 @@ def read_lines(file: str) -> tuple[str, ...]:
         return tuple(Path(file).read_text("utf-8", "surrogateescape").splitlines())
     except OSError:
         return ()
-
-
-# More steps of one kind are counted instead: `list(->next 12 times)->value`.
-STEPS_WRITTEN = 6
-# Behind this length an expression is cut: nobody reads it, and a long list would have a square of characters.
-LENGTH_WRITTEN, LENGTH_KEPT = 400, 80
-# Operators and brackets, then the variable it all starts from; not the name of a type.
-ROOT = re.compile(r"([&*(]*)(?!void \*)\w")
-# What an optional and a tuple have instead of members.
-MARK = re.compile(r"\*|<\d+>")
-ELEMENT = re.compile(r"\[(\d*)\](.*)", re.DOTALL)
-OF_THIS = re.compile(r"([&*(]*)this->(\w+)")
-INDEX = re.compile(r"\[(-?\d+)\]$")
-# Stands for the object while a part is made: neither identifiers nor operators contain it.
-HOLE = "\0"
-
-# An object, or one of several in a block, by where it begins there.
-Node = tuple[Object, int]
 
 
 @dataclass(frozen=True, slots=True)

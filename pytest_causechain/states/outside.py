@@ -15,6 +15,15 @@ from pytest_causechain.model.sequences import find_edits
 from pytest_causechain.states.layout import show_text
 from pytest_causechain.states.memory import WORD, Memory
 
+# A program whose memory is ruined may have a vector without end.
+VARIABLES_LIMIT = 10_000
+ABSENT = ""
+# Only what C's input functions take for the end of a line.
+LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+OutsideKind = Literal["code", "input", "position", "output", "directory", "umask", "environment"]
+# So much of what was read or written last tells how far a run is.
+SHOWN_BYTES = 200
+
 
 class Told(Protocol):
     """`key` names the variable independently of the calls on the stack, `name` as a programmer writes it here, in
@@ -60,10 +69,6 @@ class Wording:
     value_key: str | None = None
 
 
-# A program whose memory is ruined may have a vector without end.
-VARIABLES_LIMIT = 10_000
-
-
 def read_environment(memory: Memory, environment: tuple[int, int] | None) -> dict[bytes, bytes]:
     """By name; nothing where it is not known. Of two variables of one name the program finds the first."""
     return {
@@ -81,11 +86,6 @@ def list_texts(memory: Memory, environment: tuple[int, int] | None) -> list[byte
         texts.append((memory.read_text(pointer) or b"").rstrip(b"\0"))
         address += WORD.size
     return texts
-
-
-ABSENT = ""
-# Only what C's input functions take for the end of a line.
-LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +143,6 @@ def word_edits(edits: tuple[InputEdit, ...], lines_read: int, source: str = "std
 
 def show_lines(lines: tuple[bytes, ...]) -> str:
     return show_text(b"".join(lines).rstrip(b"\n").replace(b"\0", b"\\0")) if lines else ABSENT
-
-
-OutsideKind = Literal["code", "input", "position", "output", "directory", "umask", "environment"]
-# So much of what was read or written last tells how far a run is.
-SHOWN_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)

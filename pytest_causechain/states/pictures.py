@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from pytest_causechain.states.graph import MemoryGraph
 
 ROOT = "<root>"
+# More boxes, or values in a box, make no picture that one can read.
+BOXES_LIMIT = 60
+VALUES_LIMIT = 8
+LENGTH_LIMIT = 60
+Side = Literal["common", "passing", "failing"]
+STYLES: dict[Side, str] = {
+    "common": "color=black",
+    "passing": 'color=red, fontcolor=red, style=dashed, tooltip="only in the passing run"',
+    "failing": 'color=blue, fontcolor=blue, style=bold, tooltip="only in the failing run"',
+}
 
 
 class NamedValue(NamedTuple):
@@ -109,19 +119,6 @@ def find_end(graph: MemoryGraph, target: Target, parts: Mapping[int, ViewVertex]
         return (whole, f"() - {target.offset} bytes") if inside is None else (inside, "*()")
     is_named = isinstance(target.object, RootVariable) or inside == whole
     return whole, "*()" if is_named else "()"
-
-
-# More boxes, or values in a box, make no picture that one can read.
-BOXES_LIMIT = 60
-VALUES_LIMIT = 8
-LENGTH_LIMIT = 60
-
-Side = Literal["common", "passing", "failing"]
-STYLES: dict[Side, str] = {
-    "common": "color=black",
-    "passing": 'color=red, fontcolor=red, style=dashed, tooltip="only in the passing run"',
-    "failing": 'color=blue, fontcolor=blue, style=bold, tooltip="only in the failing run"',
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ Reader = Callable[[bytes, int], Sequence[int]]
 WORD = struct.Struct("<Q")
 # Up to so many pointers are read by one format.
 FLAT = 64
+Kind = Literal["variable", "heap", "vector", "text", "alloca"]
+# The module of a target in the program itself.
+IMAGE = "image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,11 +448,6 @@ def complement(offsets: Sequence[int], size: int) -> list[Span]:
     if size > end:
         spans.append((end, size))
     return spans
-
-
-Kind = Literal["variable", "heap", "vector", "text", "alloca"]
-# The module of a target in the program itself.
-IMAGE = "image"
 
 
 class Object:

@@ -24,6 +24,10 @@ from pytest_causechain.states.shapes import IMAGE, Object, RootVariable
 
 # A place to write to: an address, or an offset in one of the new blocks.
 Place = tuple[int | None, int]
+# More than this nobody wants to read, and gdb takes long over.
+MOST_COMMANDS = 2000
+UNITS = ((8, "long"), (4, "int"), (2, "short"), (1, "char"))
+STDIN = 0
 
 
 def transfer_to_passing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Transfer:
@@ -247,12 +251,6 @@ class Compiler:
             self.writes.append((at, data))
         else:
             self.contents[holder][at : at + len(data)] = data
-
-
-# More than this nobody wants to read, and gdb takes long over.
-MOST_COMMANDS = 2000
-UNITS = ((8, "long"), (4, "int"), (2, "short"), (1, "char"))
-STDIN = 0
 
 
 class Obstacle(Exception):

@@ -44,6 +44,11 @@ from pytest_causechain.states.shapes import IMAGE, Object, PlacedLeaf, RootVaria
 
 # A shorter one is more likely a number.
 LEAST_TEXT = 3
+Kind = Literal["value", "repoint", "create", "delete", "alias"]
+# Kinds of values that functions return in a register of this name.
+IN_ACCUMULATOR = (IntType, EnumType, CharType, BoolType, PointerType)
+# The members and elements of a path: ".at", "[3]", ".x".
+PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 
 
 def show_pointers(
@@ -242,13 +247,6 @@ def show_value(graph: MemoryGraph, o: Object, leaf: Leaf) -> str:
         return show_pointer(graph, value, kind) if is_telling else "..."
 
     return show_leaf(graph.layouts, leaf, graph.value(o, leaf), follow)
-
-
-Kind = Literal["value", "repoint", "create", "delete", "alias"]
-# Kinds of values that functions return in a register of this name.
-IN_ACCUMULATOR = (IntType, EnumType, CharType, BoolType, PointerType)
-# The members and elements of a path: ".at", "[3]", ".x".
-PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 
 
 class ValuePair:
