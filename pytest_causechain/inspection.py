@@ -9,7 +9,7 @@ from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command
-from pytest_causechain.states.deltas import Comparison, compare_states
+from pytest_causechain.states.deltas import StateComparison, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 60.0
 
 def compare_runs(
     passing: Command, failing: Command, place: str, visit: int = 1, timeout_seconds: float = TIMEOUT_SECONDS
-) -> Comparison:
+) -> StateComparison:
     """The states of both runs when they come to a line, given as "sample.c:29", for the visit-th time."""
     with RemoteLab(passing, failing, time.monotonic() + timeout_seconds) as lab:
         stop = find_stop(lab, place, visit)

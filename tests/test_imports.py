@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 ROWS = (
     ("model",),
     ("debugger", "process"),
-    ("search", "report", "recording", "neighbours", "oracle", "moments", "states", "repairs", "lab"),
+    ("search", "report", "recording", "neighbours", "oracle", "alignment", "states", "repairs", "lab"),
     ("causes", "settings"),
     ("diagnosis", "case", "inspection"),
     ("hookspecs", "plugin", "results", "session", "publishing", "progress", "workforce", "recall", "evaluation"),

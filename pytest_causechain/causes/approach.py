@@ -15,7 +15,7 @@ from pytest_causechain.model.runs import Command, Observation, Outcome
 from pytest_causechain.model.sequences import find_edits
 from pytest_causechain.search.dd import Trimming, bundle, group_deltas
 from pytest_causechain.search.rounds import Outcomes, as_it_is, settle
-from pytest_causechain.states.inputs import LINE
+from pytest_causechain.states.outside import LINE
 
 # Runs for one approach, which shortens all that comes after it.
 MOST_RUNS = 100

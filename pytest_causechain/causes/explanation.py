@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.model.chain import Cause, Link, Suspect, Transition, When
 from pytest_causechain.model.moment import Moment, Place
-from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import CauseMove as Step
 from pytest_causechain.search.cts import TransitionSearch
 

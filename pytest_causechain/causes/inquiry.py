@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.endings import describe_outcome
 from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.program import ProgramMap
@@ -21,17 +22,14 @@ from pytest_causechain.model.chain import Picture, Script, Tally, Trial
 from pytest_causechain.model.moment import Moment, Place, Stop
 from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
-from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.dd import MinimalCause, group_deltas, isolate, restrict
 from pytest_causechain.search.rounds import Outcomes, as_it_is
-from pytest_causechain.states.deltas import Comparison, Delta, compare_states
+from pytest_causechain.states.deltas import Delta, StateComparison, compare_states, have_failing_values
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.greater import OtherCode
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
-from pytest_causechain.states.recurrence import have_failing_values
-from pytest_causechain.states.scripting import script_change
-from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
+from pytest_causechain.states.outside import OtherCode
+from pytest_causechain.states.transfer import script_change, transfer_to_failing_run, transfer_to_passing_run
 
 Configuration = frozenset[int]
 NOTHING: Configuration = frozenset()
@@ -83,7 +81,7 @@ class Comparable:
     def __init__(
         self,
         moment: Moment,
-        comparison: Comparison,
+        comparison: StateComparison,
         experiments: Callable[[list[Transfer]], list[Observation | None]],
         judge: Callable[[Observation], Outcome],
         width: int,
@@ -276,7 +274,7 @@ class Inquiry:
         reason = "no variable differs" if not comparable.deltas else None
         reason = reason or self._unlike(comparable, NOTHING, Outcome.PASS, "without any difference")
         reason = reason or self._unlike(comparable, comparable.everything, Outcome.FAIL, "with all differences")
-        if reason is not None and (obstacle := comparable.comparison.greater.obstacle) is not None:
+        if reason is not None and (obstacle := comparable.comparison.outside.obstacle) is not None:
             reason = f"{reason}; {obstacle}"
         if reason is not None:
             self.refused[comparable.moment] = reason
@@ -354,7 +352,7 @@ class Inquiry:
         return self._comparable[moment]
 
     def _graph(self, visit: Visit) -> MemoryGraph:
-        if visit.types is not self._layouts.rows:  # those of a new engine, which numbers types anew
+        if visit.types is not self._layouts.types:  # those of a new engine, which numbers types anew
             self._layouts = Layouts(visit.types)
         self._budget.check()
         graph = MemoryGraph(visit, self._lab.program, self._layouts)
@@ -374,7 +372,7 @@ class Likelihood:
         self._words = {*WORD.findall(wrong)} - {*WORD.findall(said)}
         self._sources: dict[str, Sequence[str]] = {}
 
-    def choose(self, moment: Moment, comparison: Comparison) -> frozenset[int]:
+    def choose(self, moment: Moment, comparison: StateComparison) -> frozenset[int]:
         """The numbers of the likely deltas: all of a variable, which belong together."""
         mentioned = self._find_mentioned(moment)
         variables = {number: variable_of(delta) for number, delta in enumerate(comparison.deltas) if delta.slots}
@@ -399,7 +397,7 @@ class Likelihood:
                 self._sources[file] = ()
         return self._sources[file]
 
-    def _is_written(self, comparison: Comparison, delta: Delta) -> bool:
+    def _is_written(self, comparison: StateComparison, delta: Delta) -> bool:
         slot = delta.slots[0]
         if slot.is_pointer or slot.bits is not None:
             return False

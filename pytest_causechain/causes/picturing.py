@@ -10,12 +10,11 @@ from itertools import islice
 
 from pytest_causechain.model.chain import Edge, Picture, Scene, Trial, Vertex
 from pytest_causechain.model.runs import Outcome
-from pytest_causechain.states.deltas import Comparison, Delta
+from pytest_causechain.states.deltas import Delta, StateComparison
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.memory import WORD
-from pytest_causechain.states.objects import Object
-from pytest_causechain.states.shapes import Place
-from pytest_causechain.states.showing import show_contents, show_pointer, show_value
+from pytest_causechain.states.shapes import Object, PlacedLeaf
+from pytest_causechain.states.values import show_contents, show_pointer, show_value
 
 # More would not fit beside each other on a screen.
 MOST_VERTICES = 14
@@ -29,7 +28,7 @@ MOST_TRIALS, VARIABLES_NAMED = 40, 3
 VALUE_KEPT = 80
 
 
-def draw_picture(comparison: Comparison, cause: Sequence[Delta]) -> Picture | None:
+def draw_picture(comparison: StateComparison, cause: Sequence[Delta]) -> Picture | None:
     """None when all that differs is input not read yet."""
     shown = [delta.slots[0] for delta in cause if delta.slots][:CAUSES_PICTURED]
     if not shown:
@@ -101,13 +100,13 @@ class _Drawing:
             return Vertex(name, kind, value)
         return Vertex(f"*{name}", kind if self._graph.is_single(o) else f"{kind} [{o.count}]", value)
 
-    def _value(self, o: Object, place: Place, unequal: set[tuple[Object, int]], name: str) -> int | None:
+    def _value(self, o: Object, place: PlacedLeaf, unequal: set[tuple[Object, int]], name: str) -> int | None:
         """The value itself; of a pointer also what it leads to."""
         graph, leaf = self._graph, place.leaf
         differs = (o, leaf.offset) in unequal
-        row = graph.layouts.row(leaf.type)
-        address = WORD.unpack(graph.value(o, leaf))[0] if row["kind"] == "pointer" else 0
-        value = show_pointer(graph, address, row["target"]) if row["kind"] == "pointer" else show_value(graph, o, leaf)
+        target_type = graph.layouts.target(leaf.type)
+        address = WORD.unpack(graph.value(o, leaf))[0] if target_type is not None else 0
+        value = show_value(graph, o, leaf) if target_type is None else show_pointer(graph, address, target_type)
         target = graph.target(address).object if address else None
         leads = target is not None and differs and not value.startswith('"')
         vertex = Vertex(name, graph.layouts.name(leaf.type), "" if leads else value[:VALUE_KEPT], differs)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.approach import approach
 from pytest_causechain.causes.endings import describe_failure, describe_outcome
 from pytest_causechain.causes.explanation import Explanation, told_links, told_transitions
@@ -28,11 +29,9 @@ from pytest_causechain.model.moment import Moment, Place
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command, Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
-from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.report.wording import count_of, name_code
 from pytest_causechain.search.cts import TransitionSearch
-from pytest_causechain.states.greater import OtherCode
-from pytest_causechain.states.wording import Wording
+from pytest_causechain.states.outside import OtherCode, Wording
 
 # The original runs are repeated this often before anything is concluded from them.
 REPETITIONS = 3

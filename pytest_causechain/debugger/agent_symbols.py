@@ -29,7 +29,7 @@ BACKTRACE_LIMIT = 64
 LIBRARY_ALIAS = re.compile(r"std::.*::\w+$")
 
 
-class TypeTable:
+class TypeNumbers:
     """Numbers types for the life of this gdb; a row may refer to other rows, also to itself.
 
     Its `key` makes it out again in a later gdb, which goes on where this one ended."""
@@ -169,7 +169,7 @@ def complete(kind):
     return kind
 
 
-TYPES = TypeTable()
+TYPES = TypeNumbers()
 
 
 def is_static(symbol):

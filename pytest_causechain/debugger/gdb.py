@@ -16,8 +16,8 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
+from pytest_causechain.debugger.types import JsonObject
 from pytest_causechain.model.refusal import Hopeless, Refusal
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.linux import die_with_parent
@@ -166,7 +166,7 @@ class Gdb(Closing):
             self._process.kill()
             return self._process.wait()
 
-    def command(self, text: str, timeout_seconds: float = PATIENCE_SECONDS) -> Any:
+    def command(self, text: str, timeout_seconds: float = PATIENCE_SECONDS) -> JsonObject:
         """Send one MI command; the payload of the reply that carries its token."""
         token = next(self._tokens)
         self._send(f"{token}{text}")
@@ -175,9 +175,9 @@ class Gdb(Closing):
             raise GdbFailure(f"no reply to {text.split()[0]}")
         if reply["message"] == "error":
             raise GdbFailure(reply["payload"].get("msg", "error"))
-        return reply["payload"]
+        return reply["payload"] or {}
 
-    def ask(self, request: dict[str, Any], timeout_seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    def ask(self, request: JsonObject, timeout_seconds: float = PATIENCE_SECONDS) -> JsonObject:
         """Have the agent carry out a request; what it answers."""
         deadline = time.monotonic() + timeout_seconds
         request_file, reply_file = self.directory / "request.json", self.directory / "reply.json"
@@ -190,7 +190,7 @@ class Gdb(Closing):
         if reply is None or not reply_file.exists():
             raise GdbLost("it does not answer any more")
         try:
-            answer: dict[str, Any] = json.loads(reply_file.read_bytes())
+            answer: JsonObject = json.loads(reply_file.read_bytes())
         except (OSError, ValueError, RecursionError) as error:
             if shutil.disk_usage(self.directory).free < LEAST_BYTES_FREE:  # it could not write it all
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(reply_file)) from None
@@ -210,7 +210,7 @@ class Gdb(Closing):
         except (OSError, ValueError):
             raise GdbLost(f"gdb has ended with status {self._end()}") from None
 
-    def _reply(self, token: int, deadline: float) -> dict[str, Any] | None:
+    def _reply(self, token: int, deadline: float) -> JsonObject | None:
         """All other lines are of no interest."""
         begin = b"%d^" % token
         while (left := deadline - time.monotonic()) > 0:
@@ -230,7 +230,7 @@ class Gdb(Closing):
         return lines
 
 
-def parse_reply(line: str) -> dict[str, Any]:
+def parse_reply(line: str) -> JsonObject:
     from pygdbmi.gdbmiparser import parse_response  # takes a while: only where it is needed
 
     # pygdbmi never returns from a list that is not closed.

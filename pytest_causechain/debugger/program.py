@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb
+from pytest_causechain.debugger.types import JsonObject, TypeTable
 from pytest_causechain.model.load_map import LoadMap, number_of
 from pytest_causechain.model.moment import Breakpoint, Position, Stop
 from pytest_causechain.model.refusal import Refusal
@@ -51,6 +52,21 @@ class Function(NamedTuple):
     statements: tuple[Statement, ...]
 
 
+class StaticVariable(NamedTuple):
+    """A global variable, or a static one of a `function`. That of a thread lies behind its thread pointer."""
+
+    name: str
+    address: int
+    type: int
+    file: str | None
+    function: str | None
+    is_of_thread: bool = False
+
+    def locate(self, load_map: LoadMap, thread_pointer: int) -> int:
+        """Its address in a run."""
+        return thread_pointer + self.address if self.is_of_thread else load_map.to_run(self.address)
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """Names and types of a function's parameters, and the type it returns."""
@@ -66,8 +82,9 @@ class ProgramMap:
     path: str
     relocated: bool
     functions: tuple[Function, ...]
-    globals: tuple[dict[str, Any], ...]
-    types: list[dict[str, Any]]
+    globals: tuple[StaticVariable, ...]
+    # Shared by all that hold the program: it grows while visits are made.
+    types: TypeTable
     # All addresses at which the code of some line begins, also in the middle of a statement.
     rows: tuple[int, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -145,14 +162,14 @@ class ProgramMap:
         return self._positions[function.body]
 
 
-def ask_description(gdb: Gdb) -> dict[str, Any]:
+def ask_description(gdb: Gdb) -> JsonObject:
     """What gdb knows of the program and of the libraries whose symbols it was told to read."""
     listing = gdb.command("-symbol-info-variables")["symbols"].get("debug", [])
     names = sorted({symbol["name"] for file in listing for symbol in file["symbols"]})
     return gdb.ask({"job": "describe", "foreign": FOREIGN, "names": names})
 
 
-def make_program(path: str, libraries: Sequence[str], description: dict[str, Any]) -> ProgramMap:
+def make_program(path: str, libraries: Sequence[str], description: JsonObject, types: TypeTable) -> ProgramMap:
     lines = description["lines"]
     statements = [Statement(address, file, line) for address, file, line in lines if line]
     functions = tuple(
@@ -164,19 +181,22 @@ def make_program(path: str, libraries: Sequence[str], description: dict[str, Any
     if not any(function.name == "main" for function in functions):
         raise Refusal(f"{path} has no debug information for main(): build all of it with -g.")
     rows = tuple(address for address, _, _ in lines)
-    variables = place_thread_variables(description["globals"], path)
-    known = {row["address"] for row in variables}
+    variables = tuple(make_statics(description["globals"], path))
+    known = {variable.address for variable in variables}
     untyped = tuple(row for row in find_objects(path) if row[1] not in known)
-    types, relocated = description["types"], is_relocated(path)
     vtables = tuple((address, kind) for address, kind in description["vtables"])
-    return ProgramMap(path, relocated, functions, variables, types, rows, tuple(libraries), vtables, untyped)
+    return ProgramMap(path, is_relocated(path), functions, variables, types, rows, tuple(libraries), vtables, untyped)
 
 
-def place_thread_variables(variables: list[dict[str, Any]], path: str) -> tuple[dict[str, Any], ...]:
-    """gdb knows no address of these before the program runs: they get one relative to the thread pointer."""
-    offsets = find_thread_symbols(path) if any(v["address"] is None for v in variables) else {}
-    placed = [v | {"thread": True, "address": offsets.get(v["name"])} if v["address"] is None else v for v in variables]
-    return tuple(v for v in placed if v["address"] is not None)
+def make_statics(rows: list[JsonObject], path: str) -> Iterator[StaticVariable]:
+    """gdb knows no address of a thread's variables before the program runs: they get one relative to the thread
+    pointer."""
+    offsets = find_thread_symbols(path) if any(row["address"] is None for row in rows) else {}
+    for row in rows:
+        is_of_thread = row["address"] is None
+        address = offsets.get(row["name"]) if is_of_thread else row["address"]
+        if address is not None:
+            yield StaticVariable(row["name"], address, row["type"], row["file"], row["function"], is_of_thread)
 
 
 def is_relocated(path: str) -> bool:
@@ -201,7 +221,7 @@ def make_function(row: tuple[str, int, int, str, int], statements: list[Statemen
     return Function(name, start, end, file, line, own[0].address, own)
 
 
-def make_signatures(description: dict[str, Any]) -> dict[int, Signature]:
+def make_signatures(description: JsonObject) -> dict[int, Signature]:
     """By the addresses of the functions."""
     return {
         address: Signature(tuple((name, kind) for name, kind in signature[0]), signature[1])

@@ -5,8 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pytest_causechain.debugger.types import (
+    ArrayType,
+    BoolType,
+    CharType,
+    EnumType,
+    FunctionType,
+    IntType,
+    OtherType,
+    PointerType,
+    RecordType,
+    StructType,
+    TypeTable,
+    UnionType,
+    VoidType,
+)
 from pytest_causechain.debugger.visit import Variable
 from pytest_causechain.model.alteration import Like
 
@@ -17,12 +32,11 @@ REACH = 1 << 16
 # From here on a name is that of the C++ library's own members, which nobody writes.
 LIBRARY_MEMBER = re.compile(r"(\.|->)_M_.*")
 POINTER_SIZE = 8
-RECORDS = ("struct", "union")
 
 Read = Callable[[int, int], bytes]
 
 
-class Leaf(NamedTuple):
+class ScopedValue(NamedTuple):
     """A scalar or pointer that has a name; not `is_set` before its variable is initialised."""
 
     name: str
@@ -42,9 +56,9 @@ class _Array:
 
 
 class Scope:
-    def __init__(self, types: list[dict[str, Any]], read: Read) -> None:
+    def __init__(self, types: TypeTable, read: Read) -> None:
         self._types, self._read = types, read
-        self.leaves: list[Leaf] = []
+        self.leaves: list[ScopedValue] = []
         self._arrays: list[_Array] = []
 
     def add(self, variables: Iterable[Variable]) -> None:
@@ -59,45 +73,48 @@ class Scope:
         self._expand(name, address, kind, 1)
 
     def _expand(self, name: str, address: int, kind: int, depth: int) -> None:
-        row = self._types[kind]
         if len(self.leaves) >= LEAVES:
             return
-        if row["kind"] in RECORDS:
-            self._expand_members(f"{name}.", address, row, depth)
-        elif row["kind"] == "array":
-            self._arrays.append(_Array(name, address, row["target"], row["count"] * self._size(row["target"])))
-            for index in range(min(row["count"], ELEMENTS)):
-                offset = index * self._size(row["target"])
-                self._expand(f"{name}[{index}]", address + offset, row["target"], 0)
-        elif row["size"]:
-            self.leaves.append(Leaf(name, address, kind))
-            if row["kind"] == "pointer" and depth:
-                self._follow(name, address, row["target"], depth - 1)
+        match self._types[kind]:
+            case StructType() | UnionType() as record:
+                self._expand_members(f"{name}.", address, record, depth)
+            case ArrayType(target=target, count=count):
+                width = self._size(target)
+                self._arrays.append(_Array(name, address, target, count * width))
+                for index in range(min(count, ELEMENTS)):
+                    self._expand(f"{name}[{index}]", address + index * width, target, 0)
+            case value if value.size:
+                self.leaves.append(ScopedValue(name, address, kind))
+                if isinstance(value, PointerType) and depth:
+                    self._follow(name, address, value.target, depth - 1)
 
-    def _expand_members(self, prefix: str, address: int, row: dict[str, Any], depth: int) -> None:
-        for name, bit, width, kind in row["fields"]:
-            if width:  # a bit-field
+    def _expand_members(self, prefix: str, address: int, record: RecordType, depth: int) -> None:
+        for member in record.members:
+            if member.width:  # a bit-field
                 continue
-            if not name and self._types[kind]["kind"] in RECORDS:  # a base class
-                self._expand_members(prefix, address + bit // 8, self._types[kind], depth)
+            inner, place = self._types[member.type], address + member.offset
+            if not member.name and isinstance(inner, RecordType):  # a base class
+                self._expand_members(prefix, place, inner, depth)
             else:
-                self._expand(name_member(prefix, name), address + bit // 8, kind, depth)
+                self._expand(name_member(prefix, member.name), place, member.type, depth)
 
     def _follow(self, name: str, address: int, kind: int, depth: int) -> None:
         data = self.value(address, POINTER_SIZE)
         target = int.from_bytes(data, "little") if data else 0
         if not target or self.value(target, max(1, self._size(kind))) is None:
             return
-        row = self._types[kind]
         if self._size(kind):
             self._arrays.append(_Array(name, target, kind, REACH))
-        if row["kind"] in RECORDS:
-            self._expand_members(f"{name}->", target, row, depth)
-        elif row["kind"] not in ("char", "void", "function", "other"):
-            self._expand(f"*{name}", target, kind, 0)
+        match self._types[kind]:
+            case StructType() | UnionType() as record:
+                self._expand_members(f"{name}->", target, record, depth)
+            case CharType() | VoidType() | FunctionType() | OtherType():
+                pass
+            case _:
+                self._expand(f"*{name}", target, kind, 0)
 
     def _size(self, kind: int) -> int:
-        return int(self._types[kind]["size"])
+        return self._types[kind].size
 
     def value(self, address: int, size: int) -> bytes | None:
         """None where there is no memory."""
@@ -107,7 +124,7 @@ class Scope:
             return None
         return data if len(data) == size else None
 
-    def locate(self, address: int, size: int) -> Leaf | None:
+    def locate(self, address: int, size: int) -> ScopedValue | None:
         """What a program would call the value at an address."""
         for leaf in self.leaves:
             if leaf.address == address and self._size(leaf.type) == size:
@@ -117,24 +134,26 @@ class Scope:
             index, offset = divmod(address - array.address, self._size(array.element) or 1)
             found = self._descend(f"{array.name}[{index}]", array.element, offset, size)
             if found is not None:
-                return Leaf(found[0], address, found[1])
+                return ScopedValue(found[0], address, found[1])
         return None
 
     def _descend(self, name: str, kind: int, offset: int, size: int) -> tuple[str, int] | None:
-        row = self._types[kind]
-        if row["kind"] in RECORDS:
-            for member, bit, width, inner in row["fields"]:
-                if not width and 0 <= offset - bit // 8 < self._size(inner):
-                    return self._descend(name_member(f"{name}.", member), inner, offset - bit // 8, size)
-            return None
-        if row["kind"] == "array" and self._size(row["target"]):
-            index, offset = divmod(offset, self._size(row["target"]))
-            return self._descend(f"{name}[{index}]", row["target"], offset, size)
-        return (name, kind) if not offset and row["size"] == size else None
+        match self._types[kind]:
+            case StructType(members=members) | UnionType(members=members):
+                for member in members:
+                    if not member.width and member.holds(offset, self._size(member.type)):
+                        inner = name_member(f"{name}.", member.name)
+                        return self._descend(inner, member.type, offset - member.offset, size)
+                return None
+            case ArrayType(target=target) if self._size(target):
+                index, offset = divmod(offset, self._size(target))
+                return self._descend(f"{name}[{index}]", target, offset, size)
+            case value:
+                return (name, kind) if not offset and value.size == size else None
 
     def likes(self, was: bytes, kind: int | None, at: int) -> tuple[Like, ...]:
         """Other values of a type; where that is not known, integers of the same size."""
-        wanted = self._family(kind) if kind is not None else ("int", len(was))
+        wanted = self._family(kind) if kind is not None else (IntType, len(was))
         found = dict.fromkeys(self._values(wanted, len(was), at))
         seen: dict[bytes, Like] = {}
         for like in found:
@@ -154,21 +173,20 @@ class Scope:
                 if data is not None:
                     yield Like(LIBRARY_MEMBER.sub("", leaf.name), data)
         for array in self._arrays:
-            if wanted == ("pointer", array.element) and array.length != REACH:
+            if wanted == (PointerType, array.element) and array.length != REACH:
                 yield Like(LIBRARY_MEMBER.sub("", array.name), array.address.to_bytes(POINTER_SIZE, "little"))
 
     def _family(self, kind: int) -> tuple[object, ...]:
         """What may stand for one another."""
-        row = self._types[kind]
-        match row["kind"]:
-            case "pointer":
-                return ("pointer", row["target"])
-            case "enum":
-                return ("enum", kind)
-            case "bool" | "int":
-                return ("int", row["size"])
+        match self._types[kind]:
+            case PointerType(target=target):
+                return (PointerType, target)
+            case EnumType():
+                return (EnumType, kind)
+            case BoolType(size=size) | IntType(size=size):
+                return (IntType, size)
             case other:
-                return (other, row["size"])
+                return (type(other), other.size)
 
 
 def name_member(prefix: str, name: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from pytest_causechain.debugger.types import JsonObject, TypeTable
 from pytest_causechain.model.alteration import OpenFile
 from pytest_causechain.model.codec import Sendable
 from pytest_causechain.model.load_map import LoadMap
@@ -54,7 +55,7 @@ class Region(Sendable):
 
 
 @dataclass(frozen=True, slots=True)
-class Module(Sendable):
+class LoadedFile(Sendable):
     """Where a file, or something else with a name of its own, is in memory: a library, the kernel's page of code."""
 
     name: str
@@ -71,9 +72,9 @@ class Visit:
     load_map: LoadMap
     frames: tuple[VisitedFrame, ...]
     regions: tuple[Region, ...]
-    types: list[dict[str, Any]]
+    types: TypeTable
     arguments_start: int
-    modules: tuple[Module, ...] = ()
+    modules: tuple[LoadedFile, ...] = ()
     thread_pointer: int = 0
     unreadable: int = 0
     files: tuple[OpenFile, ...] = ()
@@ -82,16 +83,16 @@ class Visit:
     environment: tuple[int, int] | None = None
 
 
-def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]:
+def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[LoadedFile, ...]:
     """From start, end and name of each mapping, in order. A library's data goes on without a name where its file
     ends; what stands alone without a name belongs to nobody."""
-    modules: list[Module] = []
+    modules: list[LoadedFile] = []
     for start, end, name in mappings:
         last = modules[-1] if modules else None
         if last is not None and (name == last.name or (not name and start == last.end)):
-            modules[-1] = Module(last.name, last.start, end)
+            modules[-1] = LoadedFile(last.name, last.start, end)
         elif name and name not in ("[heap]", "[stack]"):
-            modules.append(Module(name, start, end))
+            modules.append(LoadedFile(name, start, end))
     return tuple(modules)
 
 
@@ -119,14 +120,14 @@ def make_registers(values: Mapping[str, int]) -> Region:
     return Region(REGISTERS_START, b"".join(words), "registers")
 
 
-def find_place(variable: Mapping[str, Any]) -> int | None:
+def find_place(variable: JsonObject) -> int | None:
     """Of a variable as gdb describes it."""
     if variable["register"] is not None:
         return register_address(variable["register"])
     return None if variable["address"] is None else int(variable["address"])
 
 
-def make_frames(rows: list[dict[str, Any]], load_map: LoadMap) -> tuple[VisitedFrame, ...]:
+def make_frames(rows: list[JsonObject], load_map: LoadMap) -> tuple[VisitedFrame, ...]:
     return tuple(
         VisitedFrame(
             frame["function"],

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, find_gdb
 from pytest_causechain.debugger.program import is_relocated
+from pytest_causechain.debugger.types import Type
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
 from pytest_causechain.lab.weaknesses import find_weaknesses
@@ -99,7 +100,7 @@ class Answer:
 
     value: Any = None
     lab: str = ""
-    types: tuple[dict[str, Any], ...] = ()
+    types: tuple[Type, ...] = ()
     is_used_up: bool = False
     refusal: str = ""
     is_hopeless: bool = False

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pytest_causechain.debugger.program import Signature
 from pytest_causechain.debugger.scope import LIBRARY_MEMBER, Scope
+from pytest_causechain.debugger.types import PointerType
 from pytest_causechain.debugger.visit import VisitedFrame
 from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
@@ -271,14 +272,12 @@ class InterveningLab(PtraceLab):
         if frame is not None:
             scope.add(frame.variables)
         thread_pointer, load_map = subject.registers().fs_base, subject.landmarks.load_map
-        for row in self.program.globals:
-            is_of_thread = row.get("thread", False)
-            place = thread_pointer + row["address"] if is_of_thread else load_map.to_run(row["address"])
-            scope.add_global(row["name"], place, row["type"])
+        for variable in self.program.globals:
+            scope.add_global(variable.name, variable.locate(load_map, thread_pointer), variable.type)
         leaf = scope.locate(address, len(was)) if address else None
         kind = leaf.type if leaf is not None else kind
         likes = scope.likes(was, kind, address)
-        if kind is not None and self.program.types[kind]["kind"] == "pointer":
+        if kind is not None and isinstance(self.program.types[kind], PointerType):
             likes = tuple(anchored(subject, like) for like in likes)
         return Sighting(was, LIBRARY_MEMBER.sub("", leaf.name) if leaf is not None else None, kind, likes)
 

@@ -15,9 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_causechain.debugger.debugger import Debugger
+from pytest_causechain.debugger.debugger import Chained, Debugger
 from pytest_causechain.debugger.gdb import GdbFailure
-from pytest_causechain.debugger.layouts import Chained
 from pytest_causechain.debugger.visit import (
     REGISTERS,
     Region,
@@ -309,10 +308,10 @@ class PtraceLab(StartingLab):
         return chain
 
     def _ask_gdb(self, process: Tracee, chain: list[Chained]) -> tuple[VisitedFrame, ...]:
-        types, layouts, load_map = self.program.types, self._debugger.layouts, process.landmarks.load_map
+        layouts, load_map = self._debugger.layouts, process.landmarks.load_map
         wanted = layouts.unknown(chain, load_map)
-        seen = self._look(process, {"types_known": len(types), "backtrace": False, "wanted": wanted})
-        types.extend(seen["types"])
+        seen = self._look(process, {"types_known": len(self.program.types), "backtrace": False, "wanted": wanted})
+        self._debugger.learn_types(seen["types"])
         layouts.learn(seen["layouts"], chain, load_map)
         return make_frames(seen["frames"], load_map)
 

@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_causechain.alignment.trees import align_trees, build_tree
 from pytest_causechain.lab.laboratory import Events, Lab, Side, name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.runs import Command, Observation, Run
-from pytest_causechain.moments.alignment import align_trees
-from pytest_causechain.moments.tree import build_tree
 from pytest_causechain.neighbours.ranking import Neighbour
 
 # Runs looked at, in search of so many that show something else than the failing one.

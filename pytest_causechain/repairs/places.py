@@ -6,9 +6,19 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pytest_causechain.debugger.program import Signature
+from pytest_causechain.debugger.types import (
+    ArrayType,
+    ComplexType,
+    FloatType,
+    OtherType,
+    RecordType,
+    StructType,
+    TypeTable,
+    UnionType,
+    VoidType,
+)
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Spot
 from pytest_causechain.model.moment import Position, Stop
@@ -18,7 +28,7 @@ REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 # Where counting an address takes a breakpoint each time: more visits than these are not told apart.
 MOST_COUNTED = 200
 # Parameters that do not travel in an integer register, or in more than one.
-ELSEWHERE = ("float", "struct", "union", "array", "other")
+ELSEWHERE = (FloatType, StructType, UnionType, ArrayType, ComplexType, OtherType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +114,18 @@ class Places:
                 name, kind = parameter
         elif effect.kind == "return" and function.address in self._signatures:
             kind = self._signatures[function.address].returns
-            if self._program.types[kind]["kind"] in ("void", *ELSEWHERE):
+            if isinstance(self._program.types[kind], (VoidType, *ELSEWHERE)):
                 return None
         if not visits:
             return None
         return Place(effect, self._program.position_of(effect.statement), visits, name, callee, kind)
 
 
-def find_parameter(signature: Signature, register: str, types: list[dict[str, Any]]) -> tuple[str, int] | None:
+def find_parameter(signature: Signature, register: str, types: TypeTable) -> tuple[str, int] | None:
     """The parameter that travels in a register; None when there is none, or structs make the order doubtful."""
-    kinds = [types[kind]["kind"] for _, kind in signature.parameters]
-    if any(kind in ("struct", "union") for kind in kinds):
+    if any(isinstance(types[kind], RecordType) for _, kind in signature.parameters):
         return None
-    integers = [p for p, kind in zip(signature.parameters, kinds, strict=True) if kind not in ELSEWHERE]
+    integers = [parameter for parameter in signature.parameters if not isinstance(types[parameter[1]], ELSEWHERE)]
     number = REGISTERS.index(register)
     return integers[number] if number < len(integers) else None
 

@@ -283,11 +283,11 @@ class RepairSearch:
 
     def _replace(self, place: Place, visit: int, sighting: Sighting) -> Iterator[Attempt]:
         effect, types = place.effect, self._lab.program.types
-        row = types[sighting.type] if sighting.type is not None else None
+        known = types[sighting.type] if sighting.type is not None else None
         seen = tuple(self._seen.get((effect.address, effect.register), ()))
-        was = show(sighting.was, classify(sighting.was, row, effect.is_float), row)
+        was = show(sighting.was, classify(sighting.was, known, effect.is_float), known)
         expected, compared = self._judge.expected_numbers, self._places.compared
-        for guess in guess_values(sighting, row, effect.is_float, seen, expected, compared):
+        for guess in guess_values(sighting, known, effect.is_float, seen, expected, compared):
             intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
             repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
             yield self._attempt(place, visit, intervention, repair, sighting.was)

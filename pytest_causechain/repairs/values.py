@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
+from pytest_causechain.debugger.types import BoolType, CharType, EnumType, FloatType, IntType, PointerType, Type
 from pytest_causechain.model.alteration import Anchor, Sighting
 from pytest_causechain.process.variants import NOTHING_COMPARED, Compared, turn_comparisons
 
@@ -15,6 +16,11 @@ MOST_SEEN, MOST_LIKES, MOST_NAMED, MOST_NEAR = 8, 8, 8, 4
 # Where programs and what they allocate begin; below are numbers.
 LEAST_ADDRESS = 1 << 16
 POINTER_SIZE = 8
+# What tells which guesses make sense.
+Kind = Literal["int", "char", "bool", "enum", "float", "pointer", "other"]
+KINDS: dict[type, Kind] = {
+    IntType: "int", CharType: "char", BoolType: "bool", EnumType: "enum", PointerType: "pointer",
+}  # fmt: skip
 
 
 class Candidate(NamedTuple):
@@ -25,7 +31,7 @@ class Candidate(NamedTuple):
 
 def guess_values(
     sighting: Sighting,
-    row: dict[str, Any] | None,
+    known: Type | None,
     is_float: bool,
     seen: Sequence[bytes],
     expected: Sequence[str] = (),
@@ -34,16 +40,16 @@ def guess_values(
     """Different from the value there, the likely ones first: neighbours, numbers that the test expects, what lets a
     comparison come out otherwise, values seen in passing runs, other variables, other enumerators."""
     was = sighting.was
-    kind = classify(was, row, is_float)
-    nearest = list(near(was, kind, row))
-    guesses = [*nearest[:MOST_NEAR], *expect(expected, len(was), kind), *turn(was, kind, row, compared)]
+    kind = classify(was, known, is_float)
+    nearest = list(near(was, kind, known))
+    guesses = [*nearest[:MOST_NEAR], *expect(expected, len(was), kind), *turn(was, kind, known, compared)]
     guesses += nearest[MOST_NEAR:]
     if kind == "pointer":
         # Addresses of another run mean nothing here.
         seen = [data for data in seen if not any(data)]
-    guesses += [Candidate(data, show(data, kind, row)) for data in seen[:MOST_SEEN] if len(data) == len(was)]
+    guesses += [Candidate(data, show(data, kind, known)) for data in seen[:MOST_SEEN] if len(data) == len(was)]
     for like in sighting.likes[:MOST_LIKES]:
-        text = like.name if kind == "pointer" else show(like.data, kind, row)
+        text = like.name if kind == "pointer" else show(like.data, kind, known)
         guesses.append(Candidate(like.data, text, like.anchor))
     distinct: dict[bytes, Candidate] = {}
     for guess in guesses:
@@ -52,16 +58,16 @@ def guess_values(
     return list(distinct.values())
 
 
-def classify(was: bytes, row: dict[str, Any] | None, is_float: bool) -> str:
-    if is_float or (row is not None and row["kind"] == "float"):
+def classify(was: bytes, known: Type | None, is_float: bool) -> Kind:
+    if is_float or isinstance(known, FloatType):
         return "float" if len(was) in FLOATS else "int"
-    if row is not None:
-        return str(row["kind"])
+    if known is not None:
+        return KINDS.get(type(known), "other")
     is_address = len(was) == POINTER_SIZE and LEAST_ADDRESS <= int.from_bytes(was, "little") < 1 << 47
     return "pointer" if is_address else "int"
 
 
-def expect(numbers: Sequence[str], size: int, kind: str) -> Iterator[Candidate]:
+def expect(numbers: Sequence[str], size: int, kind: Kind) -> Iterator[Candidate]:
     for number in numbers:
         if kind == "float":
             yield from _float(FLOATS[size], float(number))
@@ -69,7 +75,7 @@ def expect(numbers: Sequence[str], size: int, kind: str) -> Iterator[Candidate]:
             yield Candidate(_wrap(int(number), size), number)
 
 
-def near(was: bytes, kind: str, row: dict[str, Any] | None) -> Iterator[Candidate]:
+def near(was: bytes, kind: Kind, known: Type | None) -> Iterator[Candidate]:
     size = len(was)
     if kind == "pointer":
         yield Candidate(bytes(size), "NULL")
@@ -80,22 +86,22 @@ def near(was: bytes, kind: str, row: dict[str, Any] | None) -> Iterator[Candidat
         for other in (value + 1, value - 1, 0.0, 1.0, -value):
             yield from _float(layout, other)
         return
-    if kind == "enum" and row is not None:
-        for name, number in list(row["values"].items())[:MOST_NAMED]:
+    if isinstance(known, EnumType):
+        for name, number in known.values[:MOST_NAMED]:
             yield Candidate(_wrap(number, size), name)
         return
     number = int.from_bytes(was, "little", signed=True)
     others = (1 - number,) if kind == "bool" else (number + 1, number - 1, 0, 1, -number, -1, number + 2, number - 2)
     for value in others:
         data = _wrap(value, size)
-        yield Candidate(data, show(data, kind, row))
+        yield Candidate(data, show(data, kind, known))
 
 
-def turn(was: bytes, kind: str, row: dict[str, Any] | None, compared: Compared) -> Iterator[Candidate]:
+def turn(was: bytes, kind: Kind, known: Type | None, compared: Compared) -> Iterator[Candidate]:
     if kind in ("int", "char"):
         for value in turn_comparisons(int.from_bytes(was, "little", signed=True), compared):
             data = _wrap(value, len(was))
-            yield Candidate(data, show(data, kind, row))
+            yield Candidate(data, show(data, kind, known))
 
 
 def _float(layout: struct.Struct, value: float) -> Iterator[Candidate]:
@@ -109,17 +115,16 @@ def _wrap(value: int, size: int) -> bytes:
     return (value % (1 << 8 * size)).to_bytes(size, "little")
 
 
-def show(data: bytes, kind: str, row: dict[str, Any] | None) -> str:
+def show(data: bytes, kind: Kind, known: Type | None) -> str:
     """A value as a C programmer writes it."""
     if kind == "float" and len(data) in FLOATS:
         return f"{FLOATS[len(data)].unpack(data)[0]:g}"
     if kind == "pointer":
         return hex(int.from_bytes(data, "little")) if any(data) else "NULL"
-    signed = row.get("signed", True) if row is not None else True
-    number = int.from_bytes(data, "little", signed=bool(signed))
-    if kind == "enum" and row is not None:
-        names = {value: name for name, value in row["values"].items()}
-        return str(names.get(number, number))
+    signed = known.signed if isinstance(known, IntType | CharType) else True
+    number = int.from_bytes(data, "little", signed=signed)
+    if isinstance(known, EnumType):
+        return known.name_of(number)
     if kind == "char" and 32 <= number < 127:
         return f"'{chr(number)}'" if chr(number) not in "'\\" else f"'\\{chr(number)}'"
     return str(number)

@@ -1,18 +1,37 @@
 """What the containers of the C++ library hold, and which objects belong to which of them, under what label.
 
 All offsets come from the debug information. What does not look like a container in use (it may not be constructed yet)
-is left the plain struct that it is."""
+is left the plain struct that it is. Unfolding asks for the buffers as they become known, all else is found later."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from pytest_causechain.states.layout import VTABLE, Leaf
-from pytest_causechain.states.literals import show_leaf, show_text
-from pytest_causechain.states.objects import Object
+from pytest_causechain.debugger.types import (
+    AssociativeType,
+    BitVectorType,
+    CharType,
+    ContainerType,
+    DequeType,
+    FunctionObjectType,
+    HashType,
+    ListType,
+    Member,
+    OptionalType,
+    SharedPointerType,
+    StringType,
+    StringViewType,
+    StructType,
+    TreeType,
+    VariantType,
+    VectorType,
+)
+from pytest_causechain.states.layout import POINTER_SIZE, VTABLE, Layouts, Leaf, show_leaf, show_text
+from pytest_causechain.states.memory import Memory
+from pytest_causechain.states.shapes import Object, Span
 
 if TYPE_CHECKING:
     from pytest_causechain.states.graph import MemoryGraph
@@ -22,8 +41,65 @@ ELEMENTS_LIMIT = 100_000
 # Elements of a container, members of a key: enough to recognise it by.
 SHOWN = 4
 BITS = 64
-ASSOCIATIVE = ("tree", "hash")
-Span = tuple[int, int]
+
+
+class Buffers:
+    """`spans` are, by address of a buffer, from and up to where there are elements, and how many bytes are kept for
+    them. `texts` are blocks that hold the characters of strings, and nothing else."""
+
+    def __init__(self, layouts: Layouts, memory: Memory) -> None:
+        self._layouts, self._memory = layouts, memory
+        self.spans: dict[int, tuple[int, int, int]] = {}
+        self.texts: set[int] = set()
+        self._noted: set[tuple[int, tuple[int, int, int]]] = set()
+
+    def note(self, o: Object) -> Iterator[int]:
+        """The buffers of all containers in an object, as they become known."""
+        region = self._memory.region(o.address)
+        assert region is not None
+        for offset, kind in o.shape.containers:
+            if not o.shape.is_present(region.data, o.address - region.start, offset, self._layouts.size(kind)):
+                continue
+            place = o.address + offset
+            match self._layouts.container(kind):
+                case StringType(pointer=pointer):
+                    self.texts.add(self._word(place + pointer))
+                case VectorType(start=start, finish=finish, end=end):
+                    block = self._word(place + start)
+                    yield from self._note_one(block, block, self._word(place + finish), self._word(place + end))
+                case DequeType() as deque:
+                    yield from self._note_deque(place, deque)
+
+    def _note_deque(self, place: int, deque: DequeType) -> Iterator[int]:
+        first, last = self._word(place + deque.start_node), self._word(place + deque.finish_node)
+        table = self._word(place + deque.map)
+        size = self._memory.blocks.get(table, 0)
+        if not table <= first <= last < table + size:
+            return
+        yield from self._note_one(table, first, last + POINTER_SIZE, table + size)
+        begin, behind = self._word(place + deque.start_cur), self._word(place + deque.finish_cur)
+        capacity = self._word(place + deque.start_last) - self._word(place + deque.start_first)
+        for at in range(first, last + 1, POINTER_SIZE):
+            block = self._word(at)
+            end = block + capacity
+            yield from self._note_one(block, begin if at == first else block, behind if at == last else end, end)
+
+    def _note_one(self, block: int, start: int, end: int, limit: int) -> Iterator[int]:
+        if block and block <= start <= end <= limit <= block + self._memory.blocks.get(block, 0):
+            span = start - block, end - block, limit - block
+            # Each is news only once: the container may lie in the very block, which is looked through anew for it.
+            if (block, span) not in self._noted:
+                self._noted.add((block, span))
+                self.spans[block] = span
+                yield block
+
+    def extent(self, o: Object, kind: int) -> tuple[Span, list[tuple[int, int, int | None]]]:
+        """Of a buffer with elements of this type: the part that holds some, and how many there is room for."""
+        start, end, limit = self.spans[o.address]
+        return (start, end), [(0, kind, max(1, limit // self._layouts.size(kind)))]
+
+    def _word(self, address: int) -> int:
+        return self._memory.word(address) or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +111,12 @@ class Container:
     holder: Object
     offset: int
     type: int
-    plan: dict[str, Any]
+    plan: ContainerType
     size: int = 0
     nodes: tuple[tuple[Object, str], ...] = ()
     parts: tuple[tuple[Object, Span, int], ...] = ()
     owned: tuple[Object, ...] = ()
     text: bytes | None = None
-
-    @property
-    def kind(self) -> str:
-        return str(self.plan["kind"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +140,7 @@ class Containers:
         self.found: dict[tuple[Object, int, int], Container] = {}
         self.owners: dict[Object, Owner] = {}
         # A program in C has none, and may have a million objects.
-        has_any = any("container" in row for row in self._layouts.rows)
+        has_any = any(map(self._layouts.container, range(len(self._layouts.types))))
         for o in graph.objects if has_any else ():
             if not o.is_unset and o.kept is None and o.shape.containers:
                 region = self._memory.region(o.address)
@@ -83,7 +155,7 @@ class Containers:
                         self._own(container)
 
     def _own(self, container: Container) -> None:
-        hidden = ".second" if container.plan.get("is_map") else ""
+        hidden = ".second" if isinstance(container.plan, AssociativeType) and container.plan.is_map else ""
         for node, label in container.nodes:
             self.owners.setdefault(node, Owner(container, label, hidden))
         for buffer, _, first in container.parts:
@@ -92,50 +164,79 @@ class Containers:
     # Reading
 
     def read(self, o: Object, offset: int, kind: int) -> Container | None:
-        plan = self._layouts.row(kind)["container"]
+        plan = self._layouts.container(kind)
+        assert plan is not None
         try:
-            return READERS[plan["kind"]](self, Container(o, offset, kind, plan))
+            return self._read(Container(o, offset, kind, plan))
         except Unusable:
             return None
 
-    def word(self, container: Container, member: str) -> int:
-        value = self._memory.word(container.holder.address + container.offset + container.plan[member])
+    def _read(self, c: Container) -> Container:
+        match c.plan:
+            case StringType():
+                return self._read_string(c, c.plan)
+            case StringViewType():
+                return self._read_view(c, c.plan)
+            case VectorType():
+                return self._read_vector(c, c.plan)
+            case BitVectorType():
+                return self._read_bits(c, c.plan)
+            case DequeType():
+                return self._read_deque(c, c.plan)
+            case TreeType():
+                return self._read_tree(c, c.plan)
+            case HashType():
+                return self._read_hash(c, c.plan)
+            case ListType():
+                return self._read_list(c, c.plan)
+            case OptionalType():
+                return self._read_optional(c, c.plan)
+            case VariantType():
+                return self._read_variant(c, c.plan)
+            case SharedPointerType():
+                return self._read_shared(c, c.plan)
+            case FunctionObjectType():
+                return self._read_function(c, c.plan)
+
+    def word(self, container: Container, member: int) -> int:
+        """The pointer or number at the offset of a member."""
+        value = self._memory.word(container.holder.address + container.offset + member)
         if value is None:
             raise Unusable
         return value
 
-    def _read_string(self, c: Container) -> Container:
-        start, length = self.word(c, "pointer"), self.word(c, "length")
-        width = self._layouts.size(c.plan["element"])
-        local = c.holder.address + c.offset + c.plan["local"]
+    def _read_string(self, c: Container, plan: StringType) -> Container:
+        start, length = self.word(c, plan.pointer), self.word(c, plan.length)
+        width = self._layouts.size(plan.element)
+        local = c.holder.address + c.offset + plan.local
         buffer = self._graph.starts.get(start)
         if start != local and (buffer is None or (length + 1) * width > buffer.size):
             raise Unusable
         text = self._memory.read(start, length * width)
-        if text is None or (start == local and length * width >= self._layouts.size(c.type) - c.plan["local"]):
+        if text is None or (start == local and length * width >= self._layouts.size(c.type) - plan.local):
             raise Unusable
-        return make(c, size=length, text=text, owned=(buffer,) if buffer is not None and start != local else ())
+        return replace(c, size=length, text=text, owned=(buffer,) if buffer is not None and start != local else ())
 
-    def _read_view(self, c: Container) -> Container:
-        length = self.word(c, "length")
-        text = self._memory.read(self.word(c, "pointer"), length * self._layouts.size(c.plan["element"]))
-        return make(c, size=length, text=text if length else b"")
+    def _read_view(self, c: Container, plan: StringViewType) -> Container:
+        length = self.word(c, plan.length)
+        text = self._memory.read(self.word(c, plan.pointer), length * self._layouts.size(plan.element))
+        return replace(c, size=length, text=text if length else b"")
 
-    def _read_vector(self, c: Container) -> Container:
-        start, finish, end = (self.word(c, member) for member in ("start", "finish", "end"))
-        width = self._layouts.size(c.plan["element"])
+    def _read_vector(self, c: Container, plan: VectorType) -> Container:
+        start, finish, end = (self.word(c, member) for member in (plan.start, plan.finish, plan.end))
+        width = self._layouts.size(plan.element)
         if not start and not end:
             return c
         buffer = self._graph.starts.get(start)
         if buffer is None or not start <= finish <= end <= start + buffer.size or not width or (finish - start) % width:
             raise Unusable
-        return make(c, size=(finish - start) // width, parts=((buffer, (0, finish - start), 0),))
+        return replace(c, size=(finish - start) // width, parts=((buffer, (0, finish - start), 0),))
 
-    def _read_bits(self, c: Container) -> Container:
-        start, finish = self.word(c, "start"), self.word(c, "finish")
+    def _read_bits(self, c: Container, plan: BitVectorType) -> Container:
+        start, finish = self.word(c, plan.start), self.word(c, plan.finish)
         if not start and not finish:
             return c
-        buffer, offset = self._graph.starts.get(start), self.word(c, "offset") & 0xFFFFFFFF
+        buffer, offset = self._graph.starts.get(start), self.word(c, plan.offset) & 0xFFFFFFFF
         if buffer is None or not start <= finish <= start + buffer.size or offset >= BITS:
             raise Unusable
         count = (finish - start) * 8 + offset
@@ -144,15 +245,15 @@ class Containers:
             raise Unusable
         # The first bit comes first; as digits, since each of very many shifts would take as long as all of this.
         text = f"{int.from_bytes(data, 'little'):0{count}b}"[::-1][:count].encode()
-        return make(c, size=count, owned=(buffer,), text=text)
+        return replace(c, size=count, owned=(buffer,), text=text)
 
-    def _read_deque(self, c: Container) -> Container:
+    def _read_deque(self, c: Container, plan: DequeType) -> Container:
         width, first_node, last_node = (
-            self._layouts.size(c.plan["element"]),
-            self.word(c, "start_node"),
-            self.word(c, "finish_node"),
+            self._layouts.size(plan.element),
+            self.word(c, plan.start_node),
+            self.word(c, plan.finish_node),
         )
-        table = self._graph.starts.get(self.word(c, "map"))
+        table = self._graph.starts.get(self.word(c, plan.map))
         if table is None or not width or not first_node <= last_node < first_node + 8 * ELEMENTS_LIMIT:
             raise Unusable
         parts, count = [], 0
@@ -160,69 +261,68 @@ class Containers:
             block = self._graph.starts.get(self._memory.word(at) or 0)
             if block is None:
                 raise Unusable
-            start = self.word(c, "start_cur") - block.address if at == first_node else 0
-            capacity = self.word(c, "start_last") - self.word(c, "start_first")
-            end = self.word(c, "finish_cur") - block.address if at == last_node else capacity
+            start = self.word(c, plan.start_cur) - block.address if at == first_node else 0
+            capacity = self.word(c, plan.start_last) - self.word(c, plan.start_first)
+            end = self.word(c, plan.finish_cur) - block.address if at == last_node else capacity
             if not 0 <= start <= end <= block.size:
                 raise Unusable
             parts.append((block, (start, end), count - start // width))
             count += (end - start) // width
-        return make(c, size=count, parts=tuple(parts), owned=(table,))
+        return replace(c, size=count, parts=tuple(parts), owned=(table,))
 
-    def _read_tree(self, c: Container) -> Container:
-        count, plan = self.word(c, "count"), c.plan
-        header = c.holder.address + c.offset + plan["header"]
+    def _read_tree(self, c: Container, plan: TreeType) -> Container:
+        count, header = self.word(c, plan.count), c.holder.address + c.offset + plan.header
         nodes: list[Object] = []
         above: list[Object] = []
-        at = self._memory.word(header + plan["parent"])
+        at = self._memory.word(header + plan.parent)
         while at or above:
             while at:
-                above.append(self._node(at, plan))
+                above.append(self._node(at, plan.node))
                 if len(above) > BITS * 2:
                     raise Unusable
-                at = self._memory.word(at + plan["left"])
+                at = self._memory.word(at + plan.left)
             node = above.pop()
             nodes.append(node)
             if len(nodes) > min(count, ELEMENTS_LIMIT):
                 raise Unusable
-            at = self._memory.word(node.address + plan["right"])
+            at = self._memory.word(node.address + plan.right)
         if len(nodes) != count:
             raise Unusable
-        return make(c, size=count, nodes=self._label(nodes, plan))
+        return replace(c, size=count, nodes=self._label(nodes, plan))
 
-    def _read_hash(self, c: Container) -> Container:
-        nodes = self._chain(c, 0)
-        if len(nodes) != self.word(c, "count"):
+    def _read_hash(self, c: Container, plan: HashType) -> Container:
+        nodes = self._chain(c, plan, 0)
+        if len(nodes) != self.word(c, plan.count):
             raise Unusable
-        table = self._graph.starts.get(self.word(c, "buckets"))
-        return make(c, size=len(nodes), nodes=self._label(nodes, c.plan), owned=(table,) if table is not None else ())
+        table = self._graph.starts.get(self.word(c, plan.buckets))
+        return replace(c, size=len(nodes), nodes=self._label(nodes, plan), owned=(table,) if table is not None else ())
 
-    def _read_list(self, c: Container) -> Container:
-        is_double = c.plan["count"] is not None
-        nodes = self._chain(c, c.holder.address + c.offset + c.plan["first"] if is_double else 0)
-        if is_double and len(nodes) != self.word(c, "count"):
+    def _read_list(self, c: Container, plan: ListType) -> Container:
+        # With links in both directions it ends where it began.
+        nodes = self._chain(c, plan, 0 if plan.count is None else c.holder.address + c.offset + plan.first)
+        if plan.count is not None and len(nodes) != self.word(c, plan.count):
             raise Unusable
-        return make(c, size=len(nodes), nodes=tuple((node, f"[{n}]") for n, node in enumerate(nodes)))
+        return replace(c, size=len(nodes), nodes=tuple((node, f"[{n}]") for n, node in enumerate(nodes)))
 
-    def _chain(self, c: Container, last: int) -> list[Object]:
+    def _chain(self, c: Container, plan: HashType | ListType, last: int) -> list[Object]:
         nodes: list[Object] = []
         seen = set[int]()
-        at = self.word(c, "first")
+        at = self.word(c, plan.first)
         while at != last:
             if at in seen or len(nodes) > ELEMENTS_LIMIT:
                 raise Unusable
             seen.add(at)
-            nodes.append(self._node(at, c.plan))
-            at = self._memory.word(at + c.plan["next"]) or 0
+            nodes.append(self._node(at, plan.node))
+            at = self._memory.word(at + plan.next) or 0
         return nodes
 
-    def _node(self, address: int, plan: dict[str, Any]) -> Object:
+    def _node(self, address: int, kind: int) -> Object:
         node = self._graph.starts.get(address)
-        if node is None or node.type != plan["node"] or node.kept is not None:
+        if node is None or node.type != kind or node.kept is not None:
             raise Unusable
         return node
 
-    def _label(self, nodes: list[Object], plan: dict[str, Any]) -> tuple[tuple[Object, str], ...]:
+    def _label(self, nodes: list[Object], plan: AssociativeType) -> tuple[tuple[Object, str], ...]:
         """By key; the second of several with the same key gets a number behind it."""
         offset, kind = self.key_place(plan)
         seen: Counter[str] = Counter()
@@ -233,127 +333,109 @@ class Containers:
             labelled.append((node, label if seen[label] == 1 else f"{label}#{seen[label]}"))
         return tuple(labelled)
 
-    def key_place(self, plan: dict[str, Any]) -> tuple[int, int]:
+    def key_place(self, plan: AssociativeType) -> tuple[int, int]:
         """Offset in a node, and type, of what it is found by."""
-        if plan["is_map"]:
-            for name, bit, _, kind in self._layouts.row(plan["element"])["fields"]:
-                if name == "first":
-                    return plan["value"] + bit // 8, kind
-        return plan["value"], plan["element"]
+        first = self._find_half(plan, "first")
+        return (plan.value, plan.element) if first is None else (plan.value + first.offset, first.type)
 
-    def mapped_span(self, plan: dict[str, Any]) -> Span:
+    def mapped_span(self, plan: AssociativeType) -> Span:
         """The bytes of a node of a map that are not its key."""
-        if plan["is_map"]:
-            for name, bit, _, kind in self._layouts.row(plan["element"])["fields"]:
-                if name == "second":
-                    start = plan["value"] + bit // 8
-                    return start, start + self._layouts.size(kind)
-        return 0, 0
+        second = self._find_half(plan, "second")
+        if second is None:
+            return 0, 0
+        start = plan.value + second.offset
+        return start, start + self._layouts.size(second.type)
 
-    def _read_optional(self, c: Container) -> Container:
-        flag = self._memory.read(c.holder.address + c.offset + c.plan["flag"], 1)
+    def _find_half(self, plan: AssociativeType, name: str) -> Member | None:
+        """Of the pairs that are the elements of a map."""
+        pair = self._layouts.type(plan.element)
+        members = pair.members if plan.is_map and isinstance(pair, StructType) else ()
+        return next((member for member in members if member.name == name), None)
+
+    def _read_optional(self, c: Container, plan: OptionalType) -> Container:
+        flag = self._memory.read(c.holder.address + c.offset + plan.flag, 1)
         if flag not in (b"\0", b"\1"):
             raise Unusable
-        return make(c, size=flag[0])
+        return replace(c, size=flag[0])
 
-    def _read_variant(self, c: Container) -> Container:
-        data = self._memory.read(c.holder.address + c.offset + c.plan["index"], c.plan["width"])
+    def _read_variant(self, c: Container, plan: VariantType) -> Container:
+        data = self._memory.read(c.holder.address + c.offset + plan.index, plan.width)
         index = int.from_bytes(data or b"\xff", "little")
-        return make(c, size=index if index < len(c.plan["elements"]) else -1)
+        return replace(c, size=index if index < len(plan.elements) else -1)
 
-    def _read_shared(self, c: Container) -> Container:
-        counts = self._graph.starts.get(self.word(c, "count"))
-        if counts is None and self.word(c, "count"):
+    def _read_shared(self, c: Container, plan: SharedPointerType) -> Container:
+        counts = self._graph.starts.get(self.word(c, plan.count))
+        if counts is None and self.word(c, plan.count):
             raise Unusable
         return c
 
-    def _read_function(self, c: Container) -> Container:
+    def _read_function(self, c: Container, plan: FunctionObjectType) -> Container:
         """What it has captured may lie in a block of its own."""
-        held = self._graph.starts.get(self.word(c, "functor")) if self.word(c, "manager") else None
-        return make(c, owned=(held,) if held is not None and held.shape.is_text else ())
+        held = self._graph.starts.get(self.word(c, plan.functor)) if self.word(c, plan.manager) else None
+        return replace(c, owned=(held,) if held is not None and held.shape.is_text else ())
 
     # Showing
 
     def show(self, address: int, kind: int, depth: int = 2) -> str:
         """A value as an initialiser."""
-        layouts, row = self._layouts, self._layouts.row(kind)
-        if "container" in row:
+        layouts, shown_type = self._layouts, self._layouts.type(kind)
+        if layouts.container(kind) is not None:
             target = self._graph.target(address)
             if target.object is not None:
                 container = self.read(target.object, target.offset, kind)
                 if container is not None:
                     return self.show_container(container, depth)
-        if row["kind"] == "struct":
-            shown = list(self._show_members(address, row, depth - 1)) if depth else ["..."]
+        if isinstance(shown_type, StructType):
+            shown = list(self._show_members(address, shown_type, depth - 1)) if depth else ["..."]
             return layouts.class_name(kind) + "{" + ", ".join(cut(shown)) + "}"
         data = self._memory.read(address, layouts.value_size(kind))
         if data is None:
             return "?"
         shown_value = show_leaf(layouts, Leaf("", 0, len(data), kind), data, self._follow)
-        return shown_value.partition(" ")[2] or shown_value if row["kind"] == "char" else shown_value
+        return shown_value.partition(" ")[2] or shown_value if isinstance(shown_type, CharType) else shown_value
 
-    def _show_members(self, address: int, row: dict[str, Any], depth: int) -> Iterator[str]:
+    def _show_members(self, address: int, record: StructType, depth: int) -> Iterator[str]:
         """Those of base classes too."""
-        for name, bit, width, kind in row["fields"]:
-            inner = self._layouts.row(kind)
-            if not name and inner["kind"] == "struct" and "container" not in inner:
-                yield from self._show_members(address + bit // 8, inner, depth)
-            elif not width and self._layouts.weight(kind) and not name.startswith(VTABLE):
-                yield self.show(address + bit // 8, kind, depth)
+        for member in record.members:
+            inner = self._layouts.type(member.type)
+            if not member.name and isinstance(inner, StructType) and inner.container is None:
+                yield from self._show_members(address + member.offset, inner, depth)
+            elif not member.width and self._layouts.weight(member.type) and not member.name.startswith(VTABLE):
+                yield self.show(address + member.offset, member.type, depth)
 
     def _follow(self, value: int, kind: int) -> str:
-        text = self._memory.read_text(value) if self._layouts.kind(kind) == "char" else None
+        text = self._memory.read_text(value) if self._layouts.is_char(kind) else None
         return show_text(text) if text is not None else "..."
 
     def show_container(self, c: Container, depth: int = 2) -> str:
         if c.text is not None:
-            return c.text.decode("ascii") if c.kind == "bits" else show_text(c.text.replace(b"\0", b"\\0"))
-        match c.kind:
-            case "optional":
-                place = c.holder.address + c.offset + c.plan["value"]
-                return self.show(place, c.plan["element"], depth) if c.size else "nullopt"
-            case "variant" if c.size >= 0:
-                place = c.holder.address + c.offset + c.plan["value"]
-                return self.show(place, c.plan["elements"][c.size], depth)
-            case "shared":
-                return "..." if self.word(c, "pointer") else "NULL"
-            case "function":
-                return "{...}" if self.word(c, "manager") else "{}"
+            is_bits = isinstance(c.plan, BitVectorType)
+            return c.text.decode("ascii") if is_bits else show_text(c.text.replace(b"\0", b"\\0"))
+        place = c.holder.address + c.offset
+        match c.plan:
+            case OptionalType(value=value, element=element):
+                return self.show(place + value, element, depth) if c.size else "nullopt"
+            case VariantType(value=value, elements=elements) if c.size >= 0:
+                return self.show(place + value, elements[c.size], depth)
+            case SharedPointerType(pointer=pointer):
+                return "..." if self.word(c, pointer) else "NULL"
+            case FunctionObjectType(manager=manager):
+                return "{...}" if self.word(c, manager) else "{}"
         return "{" + ", ".join(cut(self.list_elements(c, depth - 1))) + "}" if depth > 0 else "{...}"
 
     def list_elements(self, c: Container, depth: int = 1) -> list[str]:
         """Keys where there are some: they are what tells containers apart."""
-        if c.kind in ASSOCIATIVE:
-            return [label[1:].partition("]#")[0].removesuffix("]") for _, label in c.nodes]
-        places = [node.address + c.plan["value"] for node, _ in c.nodes] or list(self._places(c))
-        return [self.show(place, c.plan["element"], depth) for place in places]
-
-    def _places(self, c: Container) -> Iterator[int]:
-        width = self._layouts.size(c.plan["element"]) if c.parts else 0
-        for buffer, (start, end), _ in c.parts:
-            yield from range(buffer.address + start, buffer.address + end, width)
-
-
-def make(container: Container, **changes: Any) -> Container:
-    values = {name: getattr(container, name) for name in ("holder", "offset", "type", "plan")}
-    return Container(**values, **changes)
+        match c.plan:
+            case TreeType() | HashType():
+                return [label[1:].partition("]#")[0].removesuffix("]") for _, label in c.nodes]
+            case ListType(value=value, element=element):
+                return [self.show(node.address + value, element, depth) for node, _ in c.nodes]
+            case VectorType(element=element) | DequeType(element=element):
+                width = self._layouts.size(element)
+                spans = [(b.address + start, b.address + end) for b, (start, end), _ in c.parts]
+                return [self.show(at, element, depth) for start, end in spans for at in range(start, end, width)]
+        return []
 
 
 def cut(shown: list[str]) -> list[str]:
     return shown if len(shown) <= SHOWN else [*shown[:SHOWN], "..."]
-
-
-READERS: dict[str, Callable[[Containers, Container], Container]] = {
-    "string": Containers._read_string,
-    "view": Containers._read_view,
-    "vector": Containers._read_vector,
-    "bits": Containers._read_bits,
-    "deque": Containers._read_deque,
-    "tree": Containers._read_tree,
-    "hash": Containers._read_hash,
-    "list": Containers._read_list,
-    "optional": Containers._read_optional,
-    "variant": Containers._read_variant,
-    "shared": Containers._read_shared,
-    "function": Containers._read_function,
-}

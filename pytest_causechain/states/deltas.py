@@ -1,19 +1,298 @@
-"""Turns a matching into deltas: the atomic differences between two states."""
+"""Turns a matching into deltas: the atomic differences between two states.
+
+What only makes sense together is one difference: a string, the elements of a container of the C++ library but not their
+values, an object whose class differs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from pytest_causechain.states.greater import Greater, OtherCode, Part, PartKind
-from pytest_causechain.states.matching import Matching, Pair
-from pytest_causechain.states.objects import Object
-from pytest_causechain.states.shapes import Place
-from pytest_causechain.states.spots import Kind, Spot
+from pytest_causechain.debugger.types import (
+    FunctionObjectType,
+    HashType,
+    ListType,
+    OptionalType,
+    SharedPointerType,
+    StringType,
+    TreeType,
+    VariantType,
+)
+from pytest_causechain.states.containers import SHOWN, Container
+from pytest_causechain.states.graph import MemoryGraph
+from pytest_causechain.states.layout import VTABLE
+from pytest_causechain.states.matching import Matching, Pair, match_states
+from pytest_causechain.states.names import drop_this
+from pytest_causechain.states.outside import OtherCode, OutsideKind, OutsidePart, OutsideState, Told, is_alike
+from pytest_causechain.states.shapes import Object, PlacedLeaf, Span
 from pytest_causechain.states.unfolding import no_collection
-from pytest_causechain.states.wholes import Unit, gather_units
-from pytest_causechain.states.wording import Told
+from pytest_causechain.states.values import PATH_PART, Kind, ValuePair
+
+Found = tuple[ValuePair, Kind]
+# Of the block that shared pointers share: where their number is.
+COUNTS = (8, 16)
+# A claim of one that means nothing: the contents of an optional that has none in either run.
+VOID = None
+
+
+@dataclass(eq=False)
+class ContainerPair:
+    """A container as a delta tells it. `spots` are all that differs in what it keeps."""
+
+    matching: Matching
+    ours: Container
+    theirs: Container
+    spots: list[ValuePair] = field(default_factory=list)
+
+    @cached_property
+    def key(self) -> str:
+        return self.matching.failing.naming.container_key(self.theirs)
+
+    @cached_property
+    def name(self) -> str:
+        graph = self.matching.failing
+        return drop_this(graph, graph.naming.container_name(self.theirs), self.frame)
+
+    @property
+    def type(self) -> str:
+        return self.matching.failing.layouts.name(self.theirs.type)
+
+    @property
+    def passing(self) -> str:
+        return self._shown[0]
+
+    @property
+    def failing(self) -> str:
+        return self._shown[1]
+
+    @property
+    def frame(self) -> int | None:
+        holder = self.theirs.holder
+        return self.matching.failing.naming.frame(holder, holder.shape.base_of(self.theirs.offset))
+
+    @property
+    def assignment(self) -> str | None:
+        return None
+
+    @property
+    def undo(self) -> str | None:
+        return None
+
+    @property
+    def value_key(self) -> str | None:
+        return None
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        holder, naming = self.theirs.holder, self.matching.failing.naming
+        base = holder.shape.base_of(self.theirs.offset)
+        root = naming.root(holder, base)
+        path = PATH_PART.findall(holder.shape.path_to(self.theirs.offset, self.theirs.type) or "")
+        if root is None:
+            return ("", naming.key(holder, base), *path)
+        scope = "global" if root.frame is None else root.key.rpartition(":")[0]
+        return (scope, root.key, naming.key(holder, base), *path)
+
+    @cached_property
+    def _shown(self) -> tuple[str, str]:
+        if isinstance(self.theirs.plan, SharedPointerType):
+            return self.spots[0].passing, self.spots[0].failing
+        one, other = self.matching.passing.containers, self.matching.failing.containers
+        shown = one.show_container(self.ours), other.show_container(self.theirs)
+        if shown[0] != shown[1]:
+            return shown
+        if isinstance(self.theirs.plan, FunctionObjectType):
+            return shown[0], f"{shown[1]} of its own"
+        if not self.theirs.nodes and not self.theirs.parts:
+            return self.spots[0].passing, self.spots[0].failing
+        return show_unequal(one.list_elements(self.ours), other.list_elements(self.theirs))
+
+
+def show_unequal(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, str]:
+    """From the first element that differs."""
+    first = next((n for n, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
+    if first is None:
+        first = min(len(ours), len(theirs))
+    if len(ours) == len(theirs) == first:
+        return "{...} in another order", "{...} in this order"
+    return show_from(ours, first), show_from(theirs, first)
+
+
+def show_from(shown: Sequence[str], first: int) -> str:
+    rest = list(shown[first : first + SHOWN])
+    before, behind = ["..."] if first else [], ["..."] if first + SHOWN < len(shown) else []
+    return "{" + ", ".join([*before, *rest, *behind]) + "}"
+
+
+class ContainerPairs:
+    """Finds for a spot the outermost whole it belongs to."""
+
+    def __init__(self, matching: Matching) -> None:
+        self._matching = matching
+        self._claims: dict[Object, list[tuple[int, int, ContainerPair | None]]] = defaultdict(list)
+        passing, failing = matching.passing.containers, matching.failing.containers
+        for (holder, offset, kind), theirs in failing.found.items():
+            mate = matching.mates.get(holder)
+            ours = passing.found.get((mate, offset, kind)) if mate is not None else None
+            if ours is not None:
+                self._claim(ContainerPair(matching, ours, theirs))
+        for claims in self._claims.values():
+            claims.sort(key=lambda claim: claim[:2])
+
+    def _claim(self, whole: ContainerPair) -> None:
+        for o, (start, end) in self._spans(whole):
+            self._claims[o].append((start, end, whole))
+
+    def _spans(self, whole: ContainerPair) -> Iterator[tuple[Object, Span]]:
+        ours, theirs = whole.ours, whole.theirs
+        own = theirs.offset, theirs.offset + self._matching.failing.layouts.size(theirs.type)
+        if isinstance(theirs.plan, OptionalType):
+            if ours.size != theirs.size:
+                yield theirs.holder, own
+            elif not theirs.size:
+                self._claims[theirs.holder].append((*own, VOID))
+            return
+        if isinstance(theirs.plan, VariantType) and ours.size == theirs.size and ours.size < 0:
+            return
+        yield theirs.holder, own
+        for o in theirs.owned:
+            yield o, (0, o.size)
+        yield from self._node_spans(theirs)
+        yield from self._buffer_spans(ours, theirs)
+
+    def _node_spans(self, theirs: Container) -> Iterator[tuple[Object, Span]]:
+        """All of a node but the value it holds; of a map, but what its key leads to."""
+        match theirs.plan:
+            case TreeType() | HashType():
+                value = self._matching.failing.containers.mapped_span(theirs.plan)
+            case ListType(value=start, element=element):
+                value = start, start + self._matching.failing.layouts.size(element)
+            case _:
+                return
+        for node, _ in theirs.nodes:
+            yield node, (0, value[0] if value[1] else node.size)
+            yield node, (value[1], node.size)
+
+    def _buffer_spans(self, ours: Container, theirs: Container) -> Iterator[tuple[Object, Span]]:
+        """Elements that only one of the two has, and memory kept for more."""
+        live = {buffer: span for buffer, span, _ in ours.parts}
+        for buffer, (start, end), _ in theirs.parts:
+            mate = self._matching.mates.get(buffer)
+            first, last = live.get(mate, (start, start)) if mate is not None else (start, start)
+            yield buffer, (0, max(start, first))
+            yield buffer, (min(end, last), buffer.size)
+
+    def find(self, spot: ValuePair) -> tuple[bool, ContainerPair | None]:
+        """Whether it belongs to one; None: to what means nothing."""
+        place, is_found, whole = (spot.theirs, spot.leaf.offset), False, None
+        seen: set[ContainerPair] = set()
+        while True:
+            claims = self._claims.get(place[0], ())
+            inside = [claim for claim in claims if claim[0] <= place[1] < claim[1] and claim[2] not in seen]
+            if not inside:
+                return is_found, whole
+            # Of those around each other the outermost.
+            _, _, whole = max(inside, key=lambda claim: claim[1] - claim[0])
+            is_found = True
+            if whole is None:
+                return True, None
+            seen.add(whole)
+            place = (whole.theirs.holder, whole.theirs.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class JointDifference:
+    """What is told as one, and the spots that are written for it."""
+
+    told: ValuePair | ContainerPair
+    kind: Kind
+    spots: list[ValuePair]
+
+
+def gather_units(matching: Matching, found: Iterable[Found]) -> list[JointDifference]:
+    """In the order of their first spots."""
+    wholes = ContainerPairs(matching)
+    units: list[JointDifference] = []
+    for spot, kind in found:
+        is_part, whole = wholes.find(spot)
+        if not is_part:
+            units.append(JointDifference(spot, kind, [spot]))
+        elif whole is not None:
+            if not whole.spots:
+                units.append(JointDifference(whole, "value", whole.spots))
+            whole.spots.append(spot)
+    return join_classes(join_counts([unit for unit in units if not is_garbage(unit.told)]))
+
+
+def is_garbage(told: ValuePair | ContainerPair) -> bool:
+    """Of a string: only memory that it does not use differs."""
+    if not isinstance(told, ContainerPair) or told.ours.text != told.theirs.text:
+        return False
+    plan = told.theirs.plan
+    if not isinstance(plan, StringType):
+        return False
+    if not told.ours.owned and not told.theirs.owned:
+        return True
+    graphs = (told.matching.passing, told.ours), (told.matching.failing, told.theirs)
+    capacities = {graph.containers.word(container, plan.local) for graph, container in graphs if container.owned}
+    return bool(told.ours.owned and told.theirs.owned) and len(capacities) == 1
+
+
+def join_counts(units: list[JointDifference]) -> list[JointDifference]:
+    """How many share an object goes with the pointer that makes the difference, if there is one."""
+    counts = [unit.told for unit in units if is_count(unit.told)]
+    taken: set[ValuePair | ContainerPair] = set()
+    for count in counts:
+        sharing = (unit for unit in units if unit.told is not count and shares(unit, count))
+        if (first := next(sharing, None)) is not None and isinstance(count, ValuePair):
+            first.spots.append(count)
+            taken.add(count)
+    return [unit for unit in units if unit.told not in taken]
+
+
+def is_count(told: ValuePair | ContainerPair) -> bool:
+    if not isinstance(told, ValuePair) or not COUNTS[0] <= told.leaf.offset < COUNTS[1]:
+        return False
+    return told.layouts.name(told.theirs.type).startswith("std::_Sp_counted")
+
+
+def shares(unit: JointDifference, count: ValuePair | ContainerPair) -> bool:
+    """Whether a pointer in what differs, or an element of such a container, leads to the block a count lies in."""
+    if not isinstance(count, ValuePair):
+        return False
+    targets = [spot.targets for spot in unit.spots if spot.is_pointer]
+    if any(source.object is count.ours or target.object is count.theirs for source, target in targets):
+        return True
+    matching = count.matching
+    if not isinstance(unit.told, ContainerPair):
+        return False
+    return holds_pointer_to(matching.passing, unit.told.ours, count.ours) or holds_pointer_to(
+        matching.failing, unit.told.theirs, count.theirs
+    )
+
+
+def holds_pointer_to(graph: MemoryGraph, container: Container, o: Object) -> bool:
+    elements = [*(node for node, _ in container.nodes), *(buffer for buffer, _, _ in container.parts)]
+    return any(pointer.value == o.address for element in elements for pointer in graph.pointers(element))
+
+
+def join_classes(units: list[JointDifference]) -> list[JointDifference]:
+    """Of which class an object is, is never changed alone, but with all that differs in it."""
+    tables = {id(unit): unit for unit in units if isinstance(unit.told, ValuePair) and VTABLE in unit.told.path}
+    kept: list[JointDifference] = []
+    for table in tables.values():
+        o = table.spots[0].theirs
+        others = [unit for unit in units if id(unit) not in tables and unit.spots[0].theirs is o]
+        for other in others[1:]:
+            others[0].spots.extend(other.spots)
+        if others:
+            others[0].spots.extend(table.spots)
+            kept.extend(others[1:])
+        kept.append(table)
+    dropped = {id(unit) for unit in kept}
+    return [unit for unit in units if id(unit) not in dropped]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +310,16 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delta:
-    """One difference: slots of the memory, or a part of the greater state. Of several slots the first is at which it
+    """One difference: slots of the memory, or a part of the state outside. Of several slots the first is at which it
     is told.
 
     What it takes to tell it is found out when it is asked for: of many deltas few are ever told. `requires` are those
     without which it makes no sense: a pointer to an object that lies where the other run has none in a block."""
 
-    kind: Kind | PartKind
+    kind: Kind | OutsideKind
     told: Told
     slots: tuple[Slot, ...] = ()
-    part: Part | None = None
+    part: OutsidePart | None = None
     requires: list[Delta] = field(default_factory=list, repr=False)
 
     @property
@@ -85,22 +364,22 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class StateComparison:
     """Two matched states and all that differs between them."""
 
     matching: Matching
-    greater: Greater
+    outside: OutsideState
     deltas: tuple[Delta, ...]
 
 
-def compare_states(matching: Matching, code: OtherCode | None = None) -> Comparison:
+def compare_states(matching: Matching, code: OtherCode | None = None) -> StateComparison:
     """What lies ahead of the runs comes first. What they have left behind them in files is the last to be blamed."""
     passing, failing = matching.passing, matching.failing
-    greater = Greater(passing.visit, failing.visit, (passing.memory, failing.memory), code)
-    inputs = [Delta(part.kind, told, part=part) for part, told in greater.inputs()]
-    past = [Delta(part.kind, told, part=part) for part, told in greater.past()]
+    outside = OutsideState(passing.visit, failing.visit, (passing.memory, failing.memory), code)
+    inputs = [Delta(part.kind, told, part=part) for part, told in outside.inputs()]
+    past = [Delta(part.kind, told, part=part) for part, told in outside.past()]
     with no_collection():
-        return Comparison(matching, greater, (*inputs, *memory_deltas(matching), *past))
+        return StateComparison(matching, outside, (*inputs, *memory_deltas(matching), *past))
 
 
 def memory_deltas(matching: Matching) -> list[Delta]:
@@ -117,7 +396,7 @@ def memory_deltas(matching: Matching) -> list[Delta]:
     return deltas
 
 
-def rank_spot(spot: Spot, order: dict[tuple[Object, int], int], last: int) -> tuple[bool, int, int]:
+def rank_spot(spot: ValuePair, order: dict[tuple[Object, int], int], last: int) -> tuple[bool, int, int]:
     """Variables that are not set yet come last."""
     return spot.theirs.is_unset, order.get((spot.theirs, spot.base), last), spot.leaf.offset
 
@@ -157,11 +436,11 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
                 break
 
 
-def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]:
+def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[ValuePair, Kind]]:
     ours, theirs = pair
     passing, failing = matching.passing, matching.failing
     left, right = passing.contents(ours)[: theirs.size], failing.contents(theirs)
-    places: Iterable[Place]
+    places: Iterable[PlacedLeaf]
     if ours.shape is not theirs.shape and (ours.parts is not None or theirs.parts is not None):
         places = theirs.shape.leaves_around(pointer.offset for pointer in passing.pointers(ours))
     else:
@@ -171,23 +450,23 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[Spot, Kind]]
     is_sure = not (passing.hidden_words(ours) or failing.hidden_words(theirs)) and ours.shape is theirs.shape
     for place in places:
         start, end = place.leaf.offset, place.leaf.offset + place.leaf.size
-        is_pointer = failing.layouts.kind(place.leaf.type) == "pointer"
+        is_pointer = failing.layouts.is_pointer(place.leaf.type)
         if left[start:end] == right[start:end] and (not any(right[start:end]) if is_pointer else is_sure):
             continue
         if ours.holds(place.leaf.offset, place.leaf.size):
-            spot = Spot(matching, ours, theirs, place)
+            spot = ValuePair(matching, ours, theirs, place)
             # Of what only the passing run has in a container's buffer nothing can be told but that.
             is_gone = theirs.kept is None and not theirs.shape.holds(start, place.leaf.size)
             if (kind := "value" if is_gone else spot.find_kind()) is not None:
                 yield spot, kind
 
 
-def make_slot(spot: Spot) -> Slot:
+def make_slot(spot: ValuePair) -> Slot:
     leaf = spot.leaf
     return Slot(spot.ours, spot.theirs, leaf.offset, leaf.size, leaf.bits, spot.is_pointer, spot.is_whole)
 
 
-def link_required(deltas: Sequence[Delta], units: Sequence[Unit]) -> None:
+def link_required(deltas: Sequence[Delta], units: Sequence[JointDifference]) -> None:
     """A pointer into a block of several objects, to one that the passing run has not there, needs what makes it one."""
     pointing = [(d, spot.new_part) for d, unit in zip(deltas, units, strict=True) for spot in unit.spots]
     wanted = [(delta, part) for delta, part in pointing if part is not None]
@@ -212,3 +491,71 @@ def close_configuration(deltas: Iterable[Delta]) -> list[Delta]:
             closed[delta] = None
             pending += delta.requires
     return list(closed)
+
+
+def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequence[Delta]) -> bool:
+    """`deltas` are of a comparison with `failing`; those of the input and the code, which are there from the start, are
+    not looked at."""
+    parts = [delta.part for delta in deltas if delta.part is not None and delta.part.kind not in ("code", "input")]
+    memories = (graph.memory, failing.memory)
+    if not all(is_alike(graph.visit, failing.visit, part, memories) for part in parts):
+        return False
+    spots = [spot for delta in deltas for spot in find_spots(delta.told)]
+    if any(has_value(graph, failing, spot) is False for spot in spots):
+        return False
+    left = [spot for spot in spots if has_value(graph, failing, spot) is None]
+    if not left:
+        return True
+    matching = match_states(graph, failing, is_altered=True)
+    for spot in left:
+        mate = matching.mates.get(spot.theirs)
+        if mate is None or ValuePair(matching, mate, spot.theirs, spot.place).find_kind() is not None:
+            return False
+    return True
+
+
+def find_spots(told: Told) -> Sequence[ValuePair]:
+    if isinstance(told, ContainerPair):
+        return told.spots
+    return [told] if isinstance(told, ValuePair) else []
+
+
+def has_value(graph: MemoryGraph, failing: MemoryGraph, spot: ValuePair) -> bool | None:
+    """None: what it leads to must be compared."""
+    if spot.theirs in failing.containers.owners:
+        return None  # another way may lead to the same element
+    start = follow_key(graph, failing, spot.theirs, spot.base)
+    if start is None:
+        return False
+    wanted = failing.value(spot.theirs, spot.leaf)
+    data = graph.memory.read(start + spot.leaf.offset, spot.leaf.size)
+    if spot.is_pointer:
+        return data == wanted if not any(wanted) else None
+    if failing.pointers_within(spot.theirs, spot.leaf.offset, spot.leaf.offset + spot.leaf.size):
+        return None
+    if data is None:
+        return False
+    if failing.layouts.is_text_leaf(spot.leaf) and cut_text(spot.values[0]) != cut_text(spot.values[1]):
+        # What lies behind the end of a text was not told.
+        return cut_text(data) == cut_text(wanted)
+    return spot.extract(data) == spot.extract(wanted)
+
+
+def cut_text(data: bytes) -> bytes:
+    return data.partition(b"\0")[0]
+
+
+def follow_key(graph: MemoryGraph, failing: MemoryGraph, o: Object, base: int) -> int | None:
+    """Where another state has the object that goes by the key of this one."""
+    root, steps = failing.naming.lasting_way(o, base)
+    variable = next((v for v in graph.variables if root is not None and v.key == root.key), None)
+    if variable is None:
+        return None
+    start = variable.address
+    nodes = [*((step.source, step.source.shape.base_of(step.at)) for step in steps[1:]), (o, base)]
+    for step, (_, inner) in zip(steps, nodes, strict=True) if steps else ():
+        value = graph.memory.word(start + step.at)
+        if not value:
+            return None
+        start = value - step.inside - inner
+    return start

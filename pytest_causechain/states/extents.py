@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from pytest_causechain.debugger.types import EnumType
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
 from pytest_causechain.states.memory import WORD, Memory
-from pytest_causechain.states.objects import Object
-from pytest_causechain.states.shapes import Run, Shape, Span
+from pytest_causechain.states.shapes import ElementRun, Object, Shape, Span
 
 # So many elements tell whether a block holds an array.
 ELEMENTS_LOOKED_AT = 1_000
@@ -98,7 +98,7 @@ class Extents:
         """Whether what lies behind the first element can be more of them: no pointer or enumeration in it has a
         value that none has, no pointer lies where there is none, and gaps are as empty as the first element's."""
         layouts = self._layouts
-        if layouts.kind(kind) != "struct" or o.kept is not None:
+        if not layouts.is_struct(kind) or o.kept is not None:
             return True
         width = layouts.size(kind)
         data = self._memory.read(o.address + start, min(count, ELEMENTS_LOOKED_AT) * width) or b""
@@ -117,7 +117,7 @@ class Extents:
     def _has_possible_enumerations(self, kind: int, data: bytes) -> bool:
         width = self._layouts.size(kind)
         for leaf in self._layouts.leaves(kind):
-            if leaf.bits is None and self._layouts.kind(leaf.type) == "enum":
+            if leaf.bits is None and isinstance(self._layouts.type(leaf.type), EnumType):
                 for at in range(leaf.offset, len(data), width):
                     if not self._layouts.is_possible(leaf.type, int.from_bytes(data[at : at + leaf.size], "little")):
                         return False
@@ -132,9 +132,9 @@ class Extents:
         """Of a block with these parts, each with its number of elements; None: as many as there is room for, be it in
         the array at the end of a struct."""
         key = ("block", size, kept, *counted)
-        found: Shape | None = self._layouts.shapes.get(key)
+        found = self._layouts.shapes.get(key)
         if found is None:
-            runs: list[Run] = []
+            runs: list[ElementRun] = []
             raw: list[Span] = []
             end = 0
             for (start, kind, count), (limit, _, _) in pairwise([*counted, (size, BYTE, None)]):
@@ -153,21 +153,21 @@ class Extents:
             found = self._layouts.shapes[key] = Shape(self._layouts, size, tuple(runs), tuple(raw), kept)
         return found
 
-    def _runs(self, start: int, kind: int, count: int | None, limit: int) -> list[Run]:
+    def _runs(self, start: int, kind: int, count: int | None, limit: int) -> list[ElementRun]:
         layouts = self._layouts
         width = layouts.size(kind)
         if count is not None:
-            return [Run(start, start, kind, count)]
+            return [ElementRun(start, start, kind, count)]
         flexible = layouts.flexible(kind)
         if flexible is None:
             if width > limit - start:
-                return [Run(start, start, kind, 1, cut=limit - start)]
-            return [Run(start, start, kind, (limit - start) // width)]
+                return [ElementRun(start, start, kind, 1, cut=limit - start)]
+            return [ElementRun(start, start, kind, (limit - start) // width)]
         element = layouts.size(flexible.element)
         length = max(0, limit - start - flexible.offset) // element
-        runs = [Run(start, start, kind, 1, cut=flexible.offset)]
+        runs = [ElementRun(start, start, kind, 1, cut=flexible.offset)]
         if length:
-            runs.append(Run(start, start + flexible.offset, flexible.element, length, flexible.path))
+            runs.append(ElementRun(start, start + flexible.offset, flexible.element, length, flexible.path))
         return runs
 
     def overlay(self, o: Object, parts: list[Part]) -> Shape:

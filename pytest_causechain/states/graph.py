@@ -1,31 +1,123 @@
-"""Turns a visit into a memory graph: objects, and the references between them.
+"""Turns a visit into a memory graph: the variables of the frames and of static storage, all objects that they lead to,
+and the references between them.
 
 Unfolding starts at the variables and follows pointers until nothing new is found. It is put off until somebody asks
-for more than the variables.
-"""
+for more than the variables."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.types import ArrayType
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.states.containers import Containers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS
-from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
+from pytest_causechain.states.layout import BYTE, INTEGER, POINTER_SIZE, Layouts, Leaf
 from pytest_causechain.states.memory import Memory, usable_size
 from pytest_causechain.states.names import Naming
-from pytest_causechain.states.objects import IMAGE, Object, Pointer, Target
-from pytest_causechain.states.shapes import Place
+from pytest_causechain.states.shapes import (
+    IMAGE,
+    ElementRun,
+    Object,
+    PlacedLeaf,
+    PointerValue,
+    RootVariable,
+    Shape,
+    Target,
+)
 from pytest_causechain.states.unfolding import Unfolding
-from pytest_causechain.states.variables import find_variables
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
+
+
+def find_variables(visit: Visit, program: ProgramMap, layouts: Layouts, memory: Memory) -> Iterator[RootVariable]:
+    """Innermost frame first, then its callers, then globals: the order in which a name is looked up."""
+    depth = len(visit.frames)
+    taken: set[str] = set()
+    for number, frame in enumerate(visit.frames):
+        for variable in frame.variables:
+            size = layouts.size(variable.type) or measure_unknown(visit, number, variable.address)
+            if not size or not memory.has(variable.address, size):
+                continue
+            taken.add(variable.name)
+            key = f"{depth - number}:{frame.function}:{variable.depth}:{variable.name}"
+            is_known = layouts.size(variable.type) > 0
+            shape = shape_variable(layouts, variable.type) if is_known else shape_untyped(layouts, size)
+            # The name of a reference stands for what it refers to.
+            name = f"&{variable.name}" if layouts.is_reference(variable.type) else variable.name
+            yield RootVariable(variable.address, shape, name, key, number, variable.pending)
+    yield from find_globals(visit, program, layouts, memory, taken)
+    for name, offset, size in program.untyped:
+        address = visit.load_map.to_run(offset)
+        # The pointer to the variables of the environment is no variable: these are compared one by one.
+        is_environment = visit.environment is not None and address == visit.environment[0]
+        if memory.has(address, size) and not is_environment:
+            yield RootVariable(address, shape_untyped(layouts, size), name, f":{name}:{offset:x}")
+
+
+def measure_unknown(visit: Visit, number: int, address: int) -> int:
+    """Of an object whose class only the library knows, a stream, say: it ends at the next variable, or with its
+    frame."""
+    limit = visit.frames[number].base
+    following = [v.address for v in visit.frames[number].variables if address < v.address < limit]
+    return max(0, min([*following, limit]) - address)
+
+
+def find_globals(
+    visit: Visit, program: ProgramMap, layouts: Layouts, memory: Memory, taken: set[str]
+) -> Iterator[RootVariable]:
+    seen: Counter[str] = Counter()
+    # Compilers lay globals out in the order in which they are written.
+    for static in sorted(program.globals, key=lambda static: static.address):
+        address, size = static.locate(visit.load_map, visit.thread_pointer), layouts.size(static.type)
+        if not size or not memory.has(address, size):
+            continue
+        name = static.name
+        key = ":".join(part for part in (static.file, static.function, name) if part)
+        # Two blocks of one function may each have a static variable of one name.
+        seen[key] += 1
+        if seen[key] > 1:
+            key = f"{key}:{seen[key]}"
+        if static.function and static.function != visit.frames[0].function:
+            name = f"{static.function}::{name}"
+        elif name in taken and not static.function:
+            name = f"'{static.file.rpartition('/')[2]}'::{name}" if static.file else name
+        name = name.replace("(anonymous namespace)::", "")
+        yield RootVariable(address, shape_variable(layouts, static.type), name, key)
+
+
+def shape_variable(layouts: Layouts, kind: int) -> Shape:
+    key = ("variable", kind)
+    shape = layouts.shapes.get(key)
+    if shape is None:
+        shape = Shape(layouts, layouts.size(kind), (variable_run(layouts, kind),), type=kind)
+        layouts.shapes[key] = shape
+    return shape
+
+
+def shape_untyped(layouts: Layouts, size: int) -> Shape:
+    """A number where it has the size of one."""
+    if size == layouts.size(INTEGER):
+        return shape_variable(layouts, INTEGER)
+    key = ("untyped", size)
+    shape = layouts.shapes.get(key)
+    if shape is None:
+        shape = layouts.shapes[key] = Shape(layouts, size, (ElementRun(0, 0, BYTE, size),))
+    return shape
+
+
+def variable_run(layouts: Layouts, kind: int) -> ElementRun:
+    array = layouts.type(kind)
+    if isinstance(array, ArrayType) and not layouts.is_text(kind) and array.count:
+        return ElementRun(0, 0, array.target, array.count, is_direct=True, is_array=True)
+    return ElementRun(0, 0, kind, 1, is_direct=True)
 
 
 class MemoryGraph:
@@ -37,9 +129,9 @@ class MemoryGraph:
         self.memory = Memory(visit)
         self.variables = list(find_variables(visit, program, self.layouts, self.memory))
         self._targets: dict[int, Target] = {}
-        self._pool_pointers: dict[Object, list[Pointer]] = {}
+        self._pool_pointers: dict[Object, list[PointerValue]] = {}
         # Of objects that only this run has, which are asked for with each experiment.
-        self._references: dict[Object, list[Pointer]] = {}
+        self._references: dict[Object, list[PointerValue]] = {}
 
     @cached_property
     def _unfolding(self) -> Unfolding:
@@ -76,7 +168,7 @@ class MemoryGraph:
         """A view for scripts. Vertices have `name`, `kind`, `type`, `value` (as text; None for what consists of
         values) and `address`, edges their `operation`: `list`, `()->next`, `()[2]`, `*()`. The vertex "<root>" leads to
         all variables."""
-        from pytest_causechain.states.views import view_graph  # which needs this module
+        from pytest_causechain.states.pictures import view_graph  # which needs this module
 
         return view_graph(self)
 
@@ -90,11 +182,11 @@ class MemoryGraph:
         data = self.memory.read(o.address, o.size)
         return data if data is not None else bytes(o.size)
 
-    def leaves(self, o: Object) -> Iterator[Place]:
+    def leaves(self, o: Object) -> Iterator[PlacedLeaf]:
         """Each value of an object that is the program's."""
         return o.shape.leaves()
 
-    def leaves_near(self, o: Object, offset: int, elements: int) -> Iterator[Place]:
+    def leaves_near(self, o: Object, offset: int, elements: int) -> Iterator[PlacedLeaf]:
         """Those of the element at an offset and of some before and behind it; an array may have a million."""
         run = o.shape.run_at(offset)
         if run is None:
@@ -123,28 +215,30 @@ class MemoryGraph:
 
     # References
 
-    def pointers(self, o: Object) -> list[Pointer]:
+    def pointers(self, o: Object) -> list[PointerValue]:
         """Each pointer in an object; also what may be one, and leads to something."""
         return [*self._sure_pointers(o), *self.hidden_pointers(o)]
 
-    def references(self, o: Object) -> list[Pointer]:
+    def references(self, o: Object) -> list[PointerValue]:
         """The same, and numbers as large as a pointer that are the address of an object."""
         if o not in self._references:
             self._references[o] = [*self.pointers(o), *self._integers(o)]
         return self._references[o]
 
-    def _integers(self, o: Object) -> Iterator[Pointer]:
+    def _integers(self, o: Object) -> Iterator[PointerValue]:
         for place in o.shape.leaves() if o.shape.holds_integers else ():
             if self.layouts.is_address_sized(place.leaf):
                 value = self.memory.word(o.address + place.leaf.offset)
                 if value in self.starts:
-                    yield Pointer(place.leaf.offset, BYTE, place.path, value or 0, o.shape.base_of(place.leaf.offset))
+                    yield PointerValue(
+                        place.leaf.offset, BYTE, place.path, value or 0, o.shape.base_of(place.leaf.offset)
+                    )
 
-    def _sure_pointers(self, o: Object) -> Iterator[Pointer]:
+    def _sure_pointers(self, o: Object) -> Iterator[PointerValue]:
         values = self.words(o)
         if values:
             for (at, kind, path), value in zip(o.shape.pointers(), values, strict=True):
-                yield Pointer(at, kind, path, value, o.shape.base_of(at))
+                yield PointerValue(at, kind, path, value, o.shape.base_of(at))
 
     def words(self, o: Object) -> Sequence[int]:
         """The values of all that is surely a pointer, at the offsets its shape tells."""
@@ -153,7 +247,7 @@ class MemoryGraph:
             return ()
         return o.shape.words(region.data, o.address - region.start)
 
-    def hidden_pointers(self, o: Object, start: int = 0, end: int | None = None) -> Sequence[Pointer]:
+    def hidden_pointers(self, o: Object, start: int = 0, end: int | None = None) -> Sequence[PointerValue]:
         """What may be a pointer, and leads to something, in a part of an object: only the value can tell in a union,
         and in memory of which nothing is known."""
         words = self._unfolding.hidden.get(o)
@@ -163,15 +257,15 @@ class MemoryGraph:
         last = bisect_right(words, ((o.size if end is None else end) - POINTER_SIZE, HIGHEST_ADDRESS))
         return [self._hidden_pointer(o, offset, value) for offset, value in words[first:last]]
 
-    def _hidden_pointer(self, o: Object, offset: int, value: int) -> Pointer:
+    def _hidden_pointer(self, o: Object, offset: int, value: int) -> PointerValue:
         kind, path, _ = o.shape.pointer_at(offset)
-        return Pointer(offset, kind, path, value, o.shape.base_of(offset))
+        return PointerValue(offset, kind, path, value, o.shape.base_of(offset))
 
     def hidden_words(self, o: Object) -> Sequence[tuple[int, int]]:
         """Offset and value of the same."""
         return self._unfolding.hidden.get(o, ())
 
-    def pointers_within(self, o: Object, start: int, end: int) -> Sequence[Pointer]:
+    def pointers_within(self, o: Object, start: int, end: int) -> Sequence[PointerValue]:
         """All pointers in a part of which the other run knows nothing, or a union."""
         if o.parts is None:
             return self.hidden_pointers(o, start, end)

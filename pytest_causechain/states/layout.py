@@ -1,14 +1,41 @@
-"""What the type table of the debugger says about bytes: which values lie where, and which of them are pointers."""
+"""What the types of the debugger say about bytes: which values lie where, which of them are pointers, and how each
+reads as a C programmer writes it."""
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from enum import IntEnum
 from functools import cache, reduce
 from operator import or_
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+from pytest_causechain.debugger.types import (
+    ArrayType,
+    BoolType,
+    CharType,
+    ComplexType,
+    ContainerType,
+    EnumType,
+    FloatType,
+    FunctionType,
+    IntType,
+    Member,
+    OptionalType,
+    PointerType,
+    RecordType,
+    StructType,
+    Type,
+    TypeTable,
+    UnionType,
+    VoidType,
+)
+
+if TYPE_CHECKING:
+    from pytest_causechain.states.shapes import Shape
 
 POINTER_SIZE = 8
 # The processor's own format: 80 bits, in 16 bytes of memory. Sign and exponent, 64 bits of the number.
@@ -17,15 +44,21 @@ EXTENDED, EXTENDED_SIZE = struct.Struct("<QH"), 16
 OPAQUE = {"_IO_FILE", "FILE", "__jmp_buf_tag", "jmp_buf", "pthread_mutex_t", "pthread_cond_t", "DIR", "__dirstream"}
 # The types of memory of which nothing else is known. Not in the table, whose numbers are the debugger's.
 BYTE, INTEGER = -1, -2
-OWN_ROWS: dict[int, dict[str, Any]] = {
-    BYTE: {"name": "char", "size": 1, "kind": "char", "signed": True},
-    INTEGER: {"name": "int", "size": 4, "kind": "int", "signed": True},
-}
+OWN_TYPES: dict[int, Type] = {BYTE: CharType("char", 1, True), INTEGER: IntType("int", 4, True)}
 # How the compiler names an object's pointer to the table of its class.
 VTABLE = "_vptr"
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
 Bytes = bytes | memoryview
+FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+# Of the exponent of a long double, whose number has 64 bits.
+EXTENDED_BIAS = 16383 + 63
+# Enough of a union to recognise it by.
+MEMBERS_SHOWN = 3
+CHARACTERS_SHOWN = 8
+ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
+# From the value of a pointer and the type it points to.
+Follow = Callable[[int, int], str]
 
 
 class Rank(IntEnum):
@@ -65,13 +98,13 @@ class Flexible:
 
 
 class Layouts:
-    """Reads the type table; rows may be appended to it while this is in use."""
+    """Reads the type table; types may be appended to it while this is in use."""
 
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self.rows = rows
+    def __init__(self, types: TypeTable) -> None:
+        self.types = types
         # Those worked out so far, by whatever tells them apart.
-        self.shapes: dict[tuple[object, ...], Any] = {}
-        self.first_shapes: dict[tuple[Any, ...], Any] = {}
+        self.shapes: dict[tuple[object, ...], Shape] = {}
+        self.first_shapes: dict[tuple[int, int, tuple[int, int] | None], tuple[Shape, bool, int]] = {}
         self.pointers = cache(self._pointers_of)
         self.pointer_paths = cache(lambda number: {at: (kind, path) for at, kind, path in self.pointers(number)})
         self.guesses = cache(self._guesses_of)
@@ -89,20 +122,28 @@ class Layouts:
         self.containers = cache(lambda number: tuple(self._walk_containers(number, 0)))
         self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
 
-    def row(self, number: int) -> dict[str, Any]:
-        return self.rows[number] if number >= 0 else OWN_ROWS[number]
-
-    def kind(self, number: int) -> str:
-        return str(self.row(number)["kind"])
+    def type(self, number: int) -> Type:
+        return self.types[number] if number >= 0 else OWN_TYPES[number]
 
     def size(self, number: int) -> int:
-        return int(self.row(number)["size"])
+        return self.type(number).size
 
     def name(self, number: int) -> str:
-        return str(self.row(number)["name"])
+        return self.type(number).name
 
-    def target(self, number: int) -> int:
-        return int(self.row(number)["target"])
+    def target(self, number: int) -> int | None:
+        """What a pointer leads to; None for all other types."""
+        pointer = self.type(number)
+        return pointer.target if isinstance(pointer, PointerType) else None
+
+    def is_pointer(self, number: int) -> bool:
+        return isinstance(self.type(number), PointerType)
+
+    def is_struct(self, number: int) -> bool:
+        return isinstance(self.type(number), StructType)
+
+    def is_char(self, number: int) -> bool:
+        return isinstance(self.type(number), CharType)
 
     def _is_opaque(self, number: int) -> bool:
         words = [word for word in self.name(number).split() if word not in ("const", "volatile", "struct", "union")]
@@ -110,20 +151,21 @@ class Layouts:
 
     def is_reference(self, number: int) -> bool:
         """A reference of C++: the debugger tells where what it refers to lies, not where it does itself."""
-        return self.kind(number) == "pointer" and self.name(number).endswith("&")
+        return self.is_pointer(number) and self.name(number).endswith("&")
 
     def is_address_sized(self, leaf: Leaf) -> bool:
         """Of a number: `uintptr_t` and the like may hold what a pointer does."""
-        return leaf.size == POINTER_SIZE and leaf.bits is None and self.kind(leaf.type) == "int"
+        return leaf.size == POINTER_SIZE and leaf.bits is None and isinstance(self.type(leaf.type), IntType)
 
     def _holds_integer(self, number: int) -> bool:
         """Whether some part of a type is such a number."""
-        row = self.row(number)
-        if row["kind"] == "struct":
-            return any(self.holds_integer(field[3]) for field in row["fields"] if not field[2])
-        if row["kind"] == "array":
-            return self.holds_integer(row["target"])
-        return bool(row["kind"] == "int" and row["size"] == POINTER_SIZE)
+        match self.type(number):
+            case StructType(members=members):
+                return any(self.holds_integer(member.type) for member in members if not member.width)
+            case ArrayType(target=target):
+                return self.holds_integer(target)
+            case other:
+                return isinstance(other, IntType) and other.size == POINTER_SIZE
 
     def _is_linked(self, number: int) -> bool:
         """Whether pointers lead from a type to itself again, as in the links of lists and trees."""
@@ -138,26 +180,31 @@ class Layouts:
 
     def _find_tag(self, number: int) -> Leaf | None:
         """The enumeration at the beginning of a struct that tells what the union in it holds."""
-        row = self.row(number)
-        fields = row["fields"] if row["kind"] == "struct" else []
-        if not any(self._holds_union(field[3]) for field in fields):
+        if not any(self._holds_union(member.type) for member in self._struct_members(number)):
             return None
         first: Leaf | None = next(iter(self.leaves(number)), None)
-        return first if first is not None and not first.offset and self.kind(first.type) == "enum" else None
+        is_tag = first is not None and not first.offset and isinstance(self.type(first.type), EnumType)
+        return first if is_tag else None
+
+    def _struct_members(self, number: int) -> Sequence[Member]:
+        record = self.type(number)
+        return record.members if isinstance(record, StructType) else ()
 
     def _holds_union(self, number: int) -> bool:
-        return self.kind(number) == "union" or (self.kind(number) == "array" and self._holds_union(self.target(number)))
+        held = self.type(number)
+        return isinstance(held, UnionType) or (isinstance(held, ArrayType) and self._holds_union(held.target))
 
     def is_text(self, number: int) -> bool:
         """An array of characters is one value."""
-        return self.kind(number) == "array" and self.kind(self.target(number)) == "char"
+        array = self.type(number)
+        return isinstance(array, ArrayType) and self.is_char(array.target)
 
     def is_text_leaf(self, leaf: Leaf) -> bool:
-        return self.is_text(leaf.type) or (self.kind(leaf.type) == "char" and leaf.size > 1)
+        return self.is_text(leaf.type) or (leaf.size > 1 and self.is_char(leaf.type))
 
     def end(self, number: int) -> int:
         """Of the last value, without the padding behind it."""
-        leaves = self.leaves(number) if self.kind(number) == "struct" else ()
+        leaves = self.leaves(number) if self.is_struct(number) else ()
         return max((leaf.offset + leaf.size for leaf in leaves), default=self.size(number))
 
     def ends_in_text(self, number: int, offset: int) -> bool:
@@ -167,9 +214,10 @@ class Layouts:
 
     def is_possible(self, number: int, value: int) -> bool:
         """Whether a variable of an enumeration can have this value, given without its sign; flags may be combined."""
-        row = self.row(number)
-        mask = (1 << 8 * row["size"]) - 1
-        values = [named & mask for named in row["values"].values()]
+        enumeration = self.type(number)
+        assert isinstance(enumeration, EnumType)
+        mask = (1 << 8 * enumeration.size) - 1
+        values = [named & mask for _, named in enumeration.values]
         return value in values or value <= reduce(or_, values, 0)
 
     def _gaps_of(self, number: int) -> list[int]:
@@ -185,14 +233,11 @@ class Layouts:
 
     def flexible(self, number: int) -> Flexible | None:
         """By C's own notation `[]`, by `[0]`, or as it was written before these: `[1]`."""
-        row = self.row(number)
-        if row["kind"] != "struct" or not row["fields"]:
+        members = self._struct_members(number)
+        last = self.type(members[-1].type) if members else None
+        if not isinstance(last, ArrayType) or last.count > 1 or not self.size(last.target) or not members[-1].bit:
             return None
-        name, bit, _, kind = row["fields"][-1]
-        last = self.row(kind)
-        if last["kind"] != "array" or last["count"] > 1 or not self.size(last["target"]) or not bit:
-            return None
-        return Flexible(f".{name}", bit // 8, last["target"])
+        return Flexible(f".{members[-1].name}", members[-1].offset, last.target)
 
     def leaves(self, number: int) -> Iterable[Leaf]:
         """All leaves of a type in the order of their offsets. Members of a union overlap: it is one leaf."""
@@ -201,78 +246,79 @@ class Layouts:
         return self._walk(number, "", 0)
 
     def _walk(self, number: int, path: str, offset: int) -> Iterator[Leaf]:
-        row = self.row(number)
         if self.is_opaque(number):
             return
-        if row["kind"] == "struct":
-            for field in row["fields"]:
-                _, bit, width, kind = field
-                inner = path + self._field_path(field)
-                if width:
-                    size = (bit % 8 + width + 7) // 8
-                    yield Leaf(inner, offset + bit // 8, size, kind, (bit % 8, width))
-                else:
-                    yield from self._walk(kind, inner, offset + bit // 8)
-        elif row["kind"] == "array" and not self.is_text(number):
-            width = self.size(row["target"])
-            for i in range(row["count"]):
-                yield from self._walk(row["target"], f"{path}[{i}]", offset + i * width)
-        elif row["size"]:
-            yield Leaf(path, offset, self.value_size(number), number)
+        match self.type(number):
+            case StructType(members=members):
+                for member in members:
+                    inner = path + self._member_path(member)
+                    if member.width:
+                        yield bit_field(member, inner, offset + member.offset)
+                    else:
+                        yield from self._walk(member.type, inner, offset + member.offset)
+            case ArrayType(target=target, count=count) if not self.is_text(number):
+                width = self.size(target)
+                for i in range(count):
+                    yield from self._walk(target, f"{path}[{i}]", offset + i * width)
+            case value if value.size:
+                yield Leaf(path, offset, self.value_size(number), number)
 
     def value_size(self, number: int) -> int:
         """Without the padding of a long double."""
-        row = self.row(number)
-        is_extended = row["kind"] == "float" and row["size"] == EXTENDED_SIZE and "long double" in row["name"]
-        return EXTENDED.size if is_extended else int(row["size"])
+        value = self.type(number)
+        is_extended = isinstance(value, FloatType) and value.size == EXTENDED_SIZE and "long double" in value.name
+        return EXTENDED.size if is_extended else value.size
 
-    def _field_path(self, field: list[Any]) -> str:
+    def _member_path(self, member: Member) -> str:
         """A base class is not written; nor is an anonymous struct. An anonymous union goes by the name of its first
         member. `*` and `<1>` are what an optional and a tuple have instead of members."""
-        name, _, _, kind = field
-        row = self.row(kind)
-        if name:
-            return name if name[0] in "*<" else f".{name}"
-        return self._field_path(row["fields"][0]) if row["kind"] == "union" and row["fields"] else ""
+        if member.name:
+            return member.name if member.name[0] in "*<" else f".{member.name}"
+        inner = self.type(member.type)
+        return self._member_path(inner.members[0]) if isinstance(inner, UnionType) and inner.members else ""
 
     def path_to(self, number: int, offset: int, wanted: int) -> str | None:
         """Of a part of a type, which begins at an offset."""
         path = ""
         while number != wanted or offset:
-            row = self.row(number)
-            if row["kind"] == "array" and self.size(row["target"]):
-                number = row["target"]
+            whole = self.type(number)
+            if isinstance(whole, ArrayType) and self.size(whole.target):
+                number = whole.target
                 index, offset = divmod(offset, self.size(number))
                 path += f"[{index}]"
                 continue
-            fields = [
-                f for f in row.get("fields", ()) if 0 <= offset - f[1] // 8 < self.size(f[3]) and self.weight(f[3])
-            ]
-            if row["kind"] != "struct" or not fields:
+            members = [m for m in self._struct_members(number) if m.holds(offset, self.size(m.type))]
+            member = next((m for m in reversed(members) if self.weight(m.type)), None)
+            if member is None:
                 return None
-            path += self._field_path(fields[-1])
-            number, offset = fields[-1][3], offset - fields[-1][1] // 8
+            path += self._member_path(member)
+            number, offset = member.type, offset - member.offset
         return path
 
     def _walk_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
         """Offset and type of each container of the C++ library in a type, those in others behind them."""
-        row = self.row(number)
-        if "container" in row:
-            yield offset, number
-        if row["kind"] == "struct" and not self.is_opaque(number):
-            for _, bit, _, kind in row["fields"]:
-                yield from self._shift_containers(kind, offset + bit // 8)
-        elif row["kind"] == "array":
-            for i in range(row["count"]) if self.containers(row["target"]) else ():
-                yield from self._shift_containers(row["target"], offset + i * self.size(row["target"]))
+        match self.type(number):
+            case StructType(members=members, container=container):
+                if container is not None:
+                    yield offset, number
+                for member in members if not self.is_opaque(number) else ():
+                    yield from self._shift_containers(member.type, offset + member.offset)
+            case ArrayType(target=target, count=count):
+                for i in range(count) if self.containers(target) else ():
+                    yield from self._shift_containers(target, offset + i * self.size(target))
+
+    def container(self, number: int) -> ContainerType | None:
+        """What a struct means, if it is a container of the C++ library."""
+        record = self.type(number)
+        return record.container if isinstance(record, StructType) else None
 
     def _find_conditions(self, number: int) -> Iterator[tuple[int, int, int]]:
         """Of each optional where what it holds begins and ends, and the byte that tells whether it does."""
         for offset, kind in self.containers(number):
-            plan = self.row(kind)["container"]
-            if plan["kind"] == "optional":
-                start = offset + plan["value"]
-                yield start, start + self.size(plan["element"]), offset + plan["flag"]
+            optional = self.container(kind)
+            if isinstance(optional, OptionalType):
+                start = offset + optional.value
+                yield start, start + self.size(optional.element), offset + optional.flag
 
     def _shift_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
         for at, kind in self.containers(number):
@@ -280,19 +326,18 @@ class Layouts:
 
     def _is_dynamic(self, number: int) -> bool:
         """Of a class with virtual functions: an object of it tells of which class it really is."""
-        row = self.row(number)
-        first = [field for field in row.get("fields", ()) if not field[1]] if row["kind"] == "struct" else []
-        return any(name.startswith(VTABLE) or (not name and self.is_dynamic(kind)) for name, _, _, kind in first)
+        first = [member for member in self._struct_members(number) if not member.bit]
+        return any(m.name.startswith(VTABLE) or (not m.name and self.is_dynamic(m.type)) for m in first)
 
     def class_name(self, number: int) -> str:
         """Of a class with virtual functions: there may be others in its place. What only holds such an object, for
         shared pointers, goes by its name."""
-        row = self.row(number)
-        if row["name"].startswith("std::_Sp_counted_ptr_inplace<"):
-            held = max((f for f in row["fields"]), key=lambda field: int(field[1]))[3]
-            inner = max((f[3] for f in self.row(held).get("fields", ())), key=self.size, default=held)
-            return self.class_name(inner)
-        return str(row["name"]) if self.is_dynamic(number) else ""
+        if self.name(number).startswith("std::_Sp_counted_ptr_inplace<"):
+            held = max(self._struct_members(number), key=lambda member: member.bit).type
+            record = self.type(held)
+            inner = record.members if isinstance(record, RecordType) else ()
+            return self.class_name(max((member.type for member in inner), key=self.size, default=held))
+        return self.name(number) if self.is_dynamic(number) else ""
 
     def _pointers_of(self, number: int) -> tuple[tuple[int, int, str], ...]:
         """(offset, type pointed to, path) of all pointers in a type."""
@@ -301,74 +346,74 @@ class Layouts:
     def _walk_pointers(self, number: int, path: str, offset: int) -> Iterator[tuple[int, int, str]]:
         if not self.holds_pointer(number):
             return
-        row = self.row(number)
-        if row["kind"] == "struct":
-            for field in row["fields"]:
-                if not field[2]:
-                    yield from self._walk_pointers(field[3], path + self._field_path(field), offset + field[1] // 8)
-        elif row["kind"] == "array":
-            width = self.size(row["target"])
-            for i in range(row["count"]):
-                yield from self._walk_pointers(row["target"], f"{path}[{i}]", offset + i * width)
-        elif row["kind"] == "pointer":
-            yield offset, row["target"], path
+        match self.type(number):
+            case StructType(members=members):
+                for member in members:
+                    if not member.width:
+                        inner = path + self._member_path(member)
+                        yield from self._walk_pointers(member.type, inner, offset + member.offset)
+            case ArrayType(target=target, count=count):
+                width = self.size(target)
+                for i in range(count):
+                    yield from self._walk_pointers(target, f"{path}[{i}]", offset + i * width)
+            case PointerType(target=target):
+                yield offset, target, path
 
     def _rank(self, number: int) -> Rank:
-        row = self.row(number)
-        if row["kind"] == "function" or self.is_opaque(number):
+        target = self.type(number)
+        if isinstance(target, FunctionType) or self.is_opaque(number):
             return Rank.CLOSED
-        if not row["size"] or row["kind"] in ("char", "void"):
+        if not target.size or isinstance(target, CharType | VoidType):
             return Rank.VAGUE
-        return Rank.RECORD if row["kind"] in ("struct", "union") else Rank.SCALAR
+        return Rank.RECORD if isinstance(target, RecordType) else Rank.SCALAR
 
     def _find_inside(self, number: int, offset: int, wanted: int) -> Literal["part", "raw", "other"]:
         """What a type has at an offset, seen by a pointer to `wanted`: such a part, bytes free to be anything, or
         something else."""
         while number != wanted or offset:
-            row = self.row(number)
-            if self.is_text(number) or row["kind"] == "char":
-                return "part" if self.kind(wanted) == "char" else "raw"
-            if row["kind"] == "array":
-                width = self.size(row["target"])
-                if not width or offset >= row["size"]:
+            if self.is_text(number) or self.is_char(number):
+                return "part" if self.is_char(wanted) else "raw"
+            match self.type(number):
+                case ArrayType(target=target, size=size):
+                    width = self.size(target)
+                    if not width or offset >= size:
+                        return "other"
+                    number, offset = target, offset % width
+                case StructType(members=members):
+                    around = [m for m in members if not m.width and m.holds(offset, self.size(m.type))]
+                    if not around:
+                        return "other"
+                    number, offset = around[-1].type, offset - around[-1].offset
+                case UnionType(members=members):
+                    found = [self.inside(m.type, offset, wanted) for m in members if offset < self.size(m.type)]
+                    return "part" if "part" in found else "raw" if "raw" in found else "other"
+                case _:
                     return "other"
-                number, offset = row["target"], offset % width
-            elif row["kind"] == "struct":
-                fields = [f for f in row["fields"] if not f[2] and f[1] // 8 <= offset < f[1] // 8 + self.size(f[3])]
-                if not fields:
-                    return "other"
-                number, offset = fields[-1][3], offset - fields[-1][1] // 8
-            elif row["kind"] == "union":
-                members = [self.inside(f[3], offset, wanted) for f in row["fields"] if offset < self.size(f[3])]
-                return "part" if "part" in members else "raw" if "raw" in members else "other"
-            else:
-                return "other"
         return "part"
 
     def open_leaves(self, number: int, left: Bytes, right: Bytes, at: int, path: str = "") -> Iterator[Leaf]:
         """The leaves of a type at an offset at which two contents differ, and all that may refer to something."""
-        row, end = self.row(number), at + self.size(number)
-        holds_pointer = self.holds_pointer(number)
-        if not holds_pointer and left[at:end] == right[at:end]:
+        end = at + self.size(number)
+        if not self.holds_pointer(number) and left[at:end] == right[at:end]:
             return
         if self.is_opaque(number):
             return
-        if row["kind"] == "struct":
-            for field in row["fields"]:
-                _, bit, width, kind = field
-                inner, start = path + self._field_path(field), at + bit // 8
-                if not width:
-                    yield from self.open_leaves(kind, left, right, start, inner)
-                else:
-                    size = (bit % 8 + width + 7) // 8
-                    if left[start : start + size] != right[start : start + size]:
-                        yield Leaf(inner, start, size, kind, (bit % 8, width))
-        elif row["kind"] == "array" and not self.is_text(number):
-            width = self.size(row["target"])
-            for i in self.open_elements(row["target"], row["count"], left, right, at):
-                yield from self.open_leaves(row["target"], left, right, at + i * width, f"{path}[{i}]")
-        elif row["size"]:
-            yield Leaf(path, at, self.value_size(number), number)
+        match self.type(number):
+            case StructType(members=members):
+                for member in members:
+                    inner, start = path + self._member_path(member), at + member.offset
+                    if not member.width:
+                        yield from self.open_leaves(member.type, left, right, start, inner)
+                        continue
+                    leaf = bit_field(member, inner, start)
+                    if left[start : start + leaf.size] != right[start : start + leaf.size]:
+                        yield leaf
+            case ArrayType(target=target, count=count) if not self.is_text(number):
+                width = self.size(target)
+                for i in self.open_elements(target, count, left, right, at):
+                    yield from self.open_leaves(target, left, right, at + i * width, f"{path}[{i}]")
+            case value if value.size:
+                yield Leaf(path, at, self.value_size(number), number)
 
     def open_elements(self, number: int, count: int, left: Bytes, right: Bytes, at: int) -> Iterable[int]:
         """The elements of an array that have such leaves."""
@@ -387,36 +432,46 @@ class Layouts:
         return found
 
     def _walk_unions(self, number: int, path: str, offset: int, inside: bool) -> Iterator[tuple[int, int, str]]:
-        row = self.row(number)
         if self.is_opaque(number):
             return
-        if row["kind"] in ("struct", "union"):
-            for name, bit, _, kind in row["fields"]:
-                inner = path + self._field_path([name, bit, 0, kind])
-                yield from self._walk_unions(kind, inner, offset + bit // 8, inside or row["kind"] == "union")
-        elif row["kind"] == "array":
-            width = self.size(row["target"])
-            for i in range(row["count"]):
-                yield from self._walk_unions(row["target"], f"{path}[{i}]", offset + i * width, inside)
-        elif row["kind"] == "pointer" and inside:
-            yield offset, row["target"], path
+        match self.type(number):
+            case StructType(members=members) | UnionType(members=members) as record:
+                inside = inside or isinstance(record, UnionType)
+                for member in members:
+                    inner = path + self._member_path(member)
+                    yield from self._walk_unions(member.type, inner, offset + member.offset, inside)
+            case ArrayType(target=target, count=count):
+                width = self.size(target)
+                for i in range(count):
+                    yield from self._walk_unions(target, f"{path}[{i}]", offset + i * width, inside)
+            case PointerType(target=target) if inside:
+                yield offset, target, path
 
     def _holds_pointer(self, number: int) -> bool:
-        row = self.row(number)
-        if row["kind"] in ("struct", "union"):
-            return not self.is_opaque(number) and any(self.holds_pointer(field[3]) for field in row["fields"])
-        return row["kind"] == "pointer" or (row["kind"] == "array" and self.holds_pointer(row["target"]))
+        match self.type(number):
+            case StructType(members=members) | UnionType(members=members):
+                return not self.is_opaque(number) and any(self.holds_pointer(member.type) for member in members)
+            case ArrayType(target=target):
+                return self.holds_pointer(target)
+            case other:
+                return isinstance(other, PointerType)
 
     def _weigh(self, number: int) -> int:
         """How many leaves a type has."""
-        row = self.row(number)
         if self.is_opaque(number):
             return 0
-        if row["kind"] == "struct":
-            return sum(1 if width else self.weight(kind) for _, _, width, kind in row["fields"])
-        if row["kind"] == "array" and not self.is_text(number):
-            return int(row["count"]) * self.weight(row["target"])
-        return 1 if row["size"] else 0
+        match self.type(number):
+            case StructType(members=members):
+                return sum(1 if member.width else self.weight(member.type) for member in members)
+            case ArrayType(target=target, count=count) if not self.is_text(number):
+                return count * self.weight(target)
+            case value:
+                return 1 if value.size else 0
+
+
+def bit_field(member: Member, path: str, offset: int) -> Leaf:
+    first = member.bit % 8
+    return Leaf(path, offset, (first + member.width + 7) // 8, member.type, (first, member.width))
 
 
 def find_unequal(left: Bytes, right: Bytes, at: int, width: int, first: int, last: int) -> Iterator[int]:
@@ -431,3 +486,110 @@ def find_unequal(left: Bytes, right: Bytes, at: int, width: int, first: int, las
         else:
             middle = (first + last) // 2
             pending += [(middle, last), (first, middle)]
+
+
+def show_leaf(layouts: Layouts, leaf: Leaf, data: bytes, follow: Follow = lambda value, kind: hex(value)) -> str:
+    """A value as a C programmer writes it; pointers are shown by `follow`, which knows what they lead to."""
+    value = layouts.type(leaf.type)
+    if leaf.bits is not None:
+        return show_integer(value, extract_bits(data, leaf.bits, is_signed(value)))
+    if layouts.is_text_leaf(leaf):
+        return show_text(data)
+    match value:
+        case IntType() | EnumType() | BoolType() | CharType():
+            return show_integer(value, int.from_bytes(data, "little", signed=is_signed(value)))
+        case PointerType(target=target):
+            return follow(int.from_bytes(data, "little"), target) if any(data) else "NULL"
+        case FloatType() if len(data) in FLOATS:
+            return show_float(data)
+        case FloatType() if len(data) == EXTENDED.size:
+            return show_extended(data)
+        case ComplexType(target=target):
+            half = len(data) // 2
+            part = Leaf("", 0, layouts.value_size(target), target)
+            real, imaginary = (show_leaf(layouts, part, data[at : at + part.size], follow) for at in (0, half))
+            return f"{real} {'-' if imaginary.startswith('-') else '+'} {imaginary.removeprefix('-')}i"
+        case UnionType(members=members):
+            return show_members(layouts, members, data, follow)
+    return "0x" + data[::-1].hex()
+
+
+def show_integer(kind: Type, value: int) -> str:
+    match kind:
+        case EnumType():
+            return kind.name_of(value)
+        case BoolType():
+            return {0: "false", 1: "true"}.get(value, str(value))
+        case CharType() if 32 <= value < 127 or value in ESCAPES:
+            shown = {34: '"', 39: "\\'"}.get(value) or ESCAPES.get(value) or chr(value)
+            return f"{value} '{shown}'"
+    return str(value)
+
+
+def show_members(layouts: Layouts, members: Sequence[Member], data: bytes, follow: Follow) -> str:
+    """A union as the debugger prints it: each member's reading of the same bytes."""
+    texts = []
+    for member in members[:MEMBERS_SHOWN]:
+        bits = (member.bit % 8, member.width) if member.width else None
+        leaf = Leaf("", member.offset, layouts.size(member.type), member.type, bits)
+        held = layouts.type(member.type)
+        is_nested = isinstance(held, StructType) or (isinstance(held, ArrayType) and not layouts.is_text(member.type))
+        shown = "{...}" if is_nested else show_leaf(layouts, leaf, data[leaf.offset : leaf.offset + leaf.size], follow)
+        texts.append(f"{member.name} = {shown}" if member.name else shown)
+    if len(members) > MEMBERS_SHOWN:
+        texts.append("...")
+    return "{" + ", ".join(texts) + "}"
+
+
+def is_signed(kind: Type) -> bool:
+    """Of an enumeration the debugger tells only the values."""
+    if isinstance(kind, EnumType):
+        return any(value < 0 for _, value in kind.values)
+    return isinstance(kind, IntType | CharType) and kind.signed
+
+
+def extract_bits(data: bytes, bits: tuple[int, int], signed: bool) -> int:
+    first, width = bits
+    value = int.from_bytes(data, "little") >> first & (1 << width) - 1
+    return value - (1 << width) if signed and value >> (width - 1) else value
+
+
+def show_float(data: bytes) -> str:
+    """With as few digits as tell the value from all others of its type."""
+    value = FLOATS[len(data)].unpack(data)[0]
+    if not math.isfinite(value):
+        return str(value)
+    for digits in range(6, 17):
+        shown = f"{value:.{digits}g}"
+        if FLOATS[len(data)].pack(float(shown)) == data:
+            return shown
+    return f"{value:.17g}"
+
+
+def show_extended(data: bytes) -> str:
+    """With the digits that a long double has."""
+    number, exponent = EXTENDED.unpack(data)
+    sign = "-" if exponent >> 15 else ""
+    exponent &= 0x7FFF
+    if exponent == 0x7FFF:
+        return sign + ("nan" if number & (1 << 63) - 1 else "inf")
+    with localcontext() as context:
+        context.prec = 40
+        value = Decimal(number) * Decimal(2) ** (max(exponent, 1) - EXTENDED_BIAS)
+        context.prec = 20
+        shown = f"{(+value).normalize():g}"
+    return sign + shown
+
+
+def show_characters(data: bytes) -> str:
+    """The first elements of an array that is no text."""
+    shown = [f"'{chr(byte)}'" if chr(byte).isalnum() and byte < 127 else str(byte) for byte in data[:CHARACTERS_SHOWN]]
+    return "{" + ", ".join([*shown, "..."] if len(data) > len(shown) else shown) + "}"
+
+
+def show_text(data: bytes) -> str:
+    """A C string literal up to the first NUL, in ASCII.
+
+    Octal, because a hexadecimal escape takes in whatever digits follow it."""
+    text = data.partition(b"\0")[0]
+    return '"' + "".join(ESCAPES.get(b) or (chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in text) + '"'

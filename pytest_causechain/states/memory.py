@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 
-from pytest_causechain.debugger.visit import Module, Region, Visit
+from pytest_causechain.debugger.visit import LoadedFile, Region, Visit
 
 WORD = struct.Struct("<Q")
 # glibc's malloc: a chunk is [size of the one before][size | 3 flags][payload]; the payload may run on into the
@@ -67,7 +67,7 @@ class Memory:
             return self.regions[index]
         return None
 
-    def module(self, address: int) -> Module | None:
+    def module(self, address: int) -> LoadedFile | None:
         index = bisect_right(self._module_starts, address) - 1
         if index >= 0 and address < self._modules[index].end:
             return self._modules[index]

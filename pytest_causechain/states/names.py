@@ -1,6 +1,7 @@
 """Gives what lies in a memory graph expressions: names for a reader, keys that last while functions come and go.
 
-Only the ways are found for all objects; they are written out for those that somebody asks for."""
+Only the ways are found for all objects; they are written out for those that somebody asks for. Of several ways the one
+is taken that begins with a variable which the next statements of the source are about."""
 
 from __future__ import annotations
 
@@ -8,21 +9,24 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from pytest_causechain.debugger.program import FOREIGN
-from pytest_causechain.debugger.visit import RETURN_VALUE
-from pytest_causechain.states.objects import Object, Variable
-from pytest_causechain.states.sources import mentioned_names
+from pytest_causechain.debugger.visit import RETURN_VALUE, VisitedFrame
+from pytest_causechain.states.shapes import Object, RootVariable
 from pytest_causechain.states.unfolding import no_collection
 
 if TYPE_CHECKING:
     from pytest_causechain.states.containers import Container, Owner
     from pytest_causechain.states.graph import MemoryGraph
 
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+# A statement is seldom longer, and what comes later is not about this moment.
+LINES_AHEAD = 3
 # More steps of one kind are counted instead: `list(->next 12 times)->value`.
 STEPS_WRITTEN = 6
 # Behind this length an expression is cut: nobody reads it, and a long list would have a square of characters.
@@ -36,9 +40,24 @@ OF_THIS = re.compile(r"([&*(]*)this->(\w+)")
 INDEX = re.compile(r"\[(-?\d+)\]$")
 # Stands for the object while a part is made: neither identifiers nor operators contain it.
 HOLE = "\0"
-
 # An object, or one of several in a block, by where it begins there.
 Node = tuple[Object, int]
+
+
+def mentioned_names(frames: Sequence[VisitedFrame]) -> frozenset[str]:
+    """Identifiers in the statement the innermost frame stands at and those that follow it."""
+    if not frames or frames[0].file is None:
+        return frozenset()
+    lines = read_lines(frames[0].file)[frames[0].line - 1 :][:LINES_AHEAD]
+    return frozenset(name for line in lines for name in IDENTIFIER.findall(line))
+
+
+@lru_cache(maxsize=64)
+def read_lines(file: str) -> tuple[str, ...]:
+    try:
+        return tuple(Path(file).read_text("utf-8", "surrogateescape").splitlines())
+    except OSError:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +124,17 @@ class Naming:
         """The order in which a programmer looks: the innermost frame's variables and what they lead to first."""
         return {node: number for number, node in enumerate(self._short_ways)}
 
-    def root(self, o: Object, base: int = 0) -> Variable | None:
+    def root(self, o: Object, base: int = 0) -> RootVariable | None:
         """The variable its key begins with."""
         return self.lasting_way(o, base)[0]
 
-    def lasting_way(self, o: Object, base: int = 0) -> tuple[Variable | None, list[Step]]:
+    def lasting_way(self, o: Object, base: int = 0) -> tuple[RootVariable | None, list[Step]]:
         """The variable its key begins with, and the steps from there."""
         steps: list[Step] = []
         while (step := self._lasting_ways.get((o, base))) is not None:
             steps.append(step)
             o, base = step.source, step.source.shape.base_of(step.at)
-        return o if isinstance(o, Variable) else None, steps[::-1]
+        return o if isinstance(o, RootVariable) else None, steps[::-1]
 
     def ancestors(self, o: Object, base: int = 0) -> list[Node]:
         """The objects its name leads through, itself first."""
@@ -136,7 +155,7 @@ class Naming:
             self._spread(roots, ways)
         return ways
 
-    def _is_foreign(self, o: Variable) -> bool:
+    def _is_foreign(self, o: RootVariable) -> bool:
         file = self._graph.visit.frames[o.frame].file if o.frame is not None else None
         return file is not None and file.startswith(FOREIGN)
 
@@ -146,7 +165,7 @@ class Naming:
         for o in self._graph.variables:
             if o.frame == 0 and not o.is_unset and (o.name == "this" or o.name.startswith("&")):
                 target = self._graph.target(self._graph.words(o)[0])
-                if isinstance(target.object, Variable) and target.object.frame and not target.offset:
+                if isinstance(target.object, RootVariable) and target.object.frame and not target.offset:
                     found.setdefault((target.object, 0), Step(o, 0, 0))
         return found
 
@@ -236,12 +255,12 @@ class Naming:
                 source = (step.source, step.source.shape.base_of(step.at))
                 if source in written:
                     expression = self._expression(written[source], step, is_key)
-                    if isinstance(o, Variable):  # its parts follow its own name, not a pointer's
+                    if isinstance(o, RootVariable):  # its parts follow its own name, not a pointer's
                         expression = Expression(write_part(False, str(expression), "[]"), expression.frame)
                     written[o, base] = expression
                 else:
                     pending.append(source)
-            elif isinstance(o, Variable) and not base:
+            elif isinstance(o, RootVariable) and not base:
                 written[o, base] = Expression(o.key if is_key else o.name, o.frame)
             elif base:
                 # Nothing leads to it but what leads to the block it lies in.
@@ -306,7 +325,7 @@ def is_written_out(expression: str) -> bool:
     return not any(mark in expression for mark in (" times)", "...", " bytes", "_count()", "(void **)", RETURN_VALUE))
 
 
-def scopes_outwards_in(variables: Iterable[Variable]) -> list[list[Variable]]:
+def scopes_outwards_in(variables: Iterable[RootVariable]) -> list[list[RootVariable]]:
     """The variables, given innermost frame first, of each frame: globals, then the first frame's, and so on."""
     return [list(scope) for _, scope in groupby(variables, key=lambda o: o.frame)][::-1]
 

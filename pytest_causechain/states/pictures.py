@@ -1,30 +1,124 @@
-"""Draws memory graphs, and what differs between two, in the language of Graphviz (DOT).
+"""Turns a memory graph into one of networkx for scripts, and graphs and their differences into pictures.
 
-A box is an object with its values, an arrow a reference from one of them. The same states make the same text."""
+In a graph of networkx an operation has () where the name of the vertex it starts from stands: along any way from the
+root, operations written into each other are the expression that a C programmer writes. Pictures are in the language of
+Graphviz (DOT): a box is an object with its values, an arrow a reference from one of them. The same states make the same
+text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pytest_causechain.states.deltas import Comparison
+from pytest_causechain.states.deltas import StateComparison
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.objects import Object, Variable
-from pytest_causechain.states.showing import show_value
-from pytest_causechain.states.views import find_vertex, list_parts
+from pytest_causechain.states.layout import Leaf
+from pytest_causechain.states.names import write_part
+from pytest_causechain.states.shapes import Object, RootVariable, Target
+from pytest_causechain.states.values import show_value
 
+if TYPE_CHECKING:
+    from networkx import MultiDiGraph
+
+    from pytest_causechain.states.graph import MemoryGraph
+
+ROOT = "<root>"
 # More boxes, or values in a box, make no picture that one can read.
 BOXES_LIMIT = 60
 VALUES_LIMIT = 8
 LENGTH_LIMIT = 60
-
 Side = Literal["common", "passing", "failing"]
 STYLES: dict[Side, str] = {
     "common": "color=black",
     "passing": 'color=red, fontcolor=red, style=dashed, tooltip="only in the passing run"',
     "failing": 'color=blue, fontcolor=blue, style=bold, tooltip="only in the failing run"',
 }
+
+
+class NamedValue(NamedTuple):
+    """A value of an object, and the operation that leads there."""
+
+    leaf: Leaf
+    operation: str
+
+
+class ViewVertex(NamedTuple):
+    """Two values at one address with one type are one."""
+
+    address: int
+    type: str
+
+
+def list_parts(graph: MemoryGraph, o: Object) -> Iterator[NamedValue]:
+    """All values of an object, in their order."""
+    for place in graph.leaves(o):
+        if o.shape.is_text:
+            yield NamedValue(place.leaf, "*()")
+        elif place.run is None:
+            yield NamedValue(place.leaf, f"() + {place.leaf.offset} bytes")
+        else:
+            yield NamedValue(place.leaf, write_part(place.run.is_direct, "()", graph.naming.shorten(o, place.path)))
+
+
+def view_graph(graph: MemoryGraph) -> MultiDiGraph:
+    """Vertices are the root, all objects and the values in them; an object that is one value is one vertex."""
+    from networkx import MultiDiGraph  # takes half a second, and few want it
+
+    view = MultiDiGraph()
+    view.add_node(ROOT, name=ROOT, kind="root", type=None, value=None, address=None)
+    parts = {o: add_object(view, graph, o) for o in graph.objects}
+    for o in graph.objects:
+        if isinstance(o, RootVariable):
+            view.add_edge(ROOT, find_vertex(graph, o), operation=o.name)
+        if not o.is_unset:
+            add_references(view, graph, o, parts)
+    return view
+
+
+def find_vertex(graph: MemoryGraph, o: Object) -> ViewVertex:
+    kind = graph.layouts.name(o.type)
+    is_array = o.kind != "variable" and not o.shape.is_text and o.count > 1
+    return ViewVertex(o.address, f"{kind} [{o.count}]" if is_array else kind)
+
+
+def add_object(view: MultiDiGraph, graph: MemoryGraph, o: Object) -> dict[int, ViewVertex]:
+    """The vertices of its values, by their offsets."""
+    name, whole = graph.naming.name(o), find_vertex(graph, o)
+    view.add_node(whole, name=name, kind=o.kind, type=whole.type, value=None, address=o.address)
+    parts = {}
+    for part in list_parts(graph, o):
+        shown = part.operation.replace("()", name, 1), show_value(graph, o, part.leaf)
+        vertex = ViewVertex(o.address + part.leaf.offset, graph.layouts.name(part.leaf.type))
+        parts[part.leaf.offset] = vertex = whole if part.operation in ("()", "*()") else vertex
+        if vertex is whole:
+            view.nodes[whole].update(name=shown[0], value=shown[1])
+        else:
+            view.add_node(vertex, name=shown[0], kind="value", type=vertex.type, value=shown[1], address=vertex.address)
+            view.add_edge(whole, vertex, operation=part.operation)
+    return parts
+
+
+def add_references(
+    view: MultiDiGraph, graph: MemoryGraph, o: Object, parts: Mapping[Object, Mapping[int, ViewVertex]]
+) -> None:
+    for pointer in graph.pointers(o):
+        target = graph.target(pointer.value)
+        if target.object is None:
+            continue
+        vertex, operation = find_end(graph, target, parts[target.object])
+        view.add_edge(parts[o].get(pointer.offset, find_vertex(graph, o)), vertex, operation=operation)
+
+
+def find_end(graph: MemoryGraph, target: Target, parts: Mapping[int, ViewVertex]) -> tuple[ViewVertex, str]:
+    """The vertex that a pointer leads to, in an object with these parts, and the operation that does it: the name of
+    what lies in the heap is that of a pointer to it."""
+    assert target.object is not None
+    whole, inside = find_vertex(graph, target.object), parts.get(target.offset)
+    if target.offset:
+        return (whole, f"() - {target.offset} bytes") if inside is None else (inside, "*()")
+    is_named = isinstance(target.object, RootVariable) or inside == whole
+    return whole, "*()" if is_named else "()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +142,7 @@ def draw_graph(graph: MemoryGraph, around: Iterable[Object] = (), limit: int = B
     return write_picture(lines, left)
 
 
-def draw_difference(comparison: Comparison, limit: int = BOXES_LIMIT) -> str:
+def draw_difference(comparison: StateComparison, limit: int = BOXES_LIMIT) -> str:
     """Both states in one picture: what the runs have in common in black, what only the passing one has dashed and
     red, what only the failing one has bold and blue; all that differs, the ways there and what it leads to."""
     difference = _Difference(comparison)
@@ -60,7 +154,7 @@ def draw_difference(comparison: Comparison, limit: int = BOXES_LIMIT) -> str:
 class _Difference:
     """Of a pair of objects the failing run's stands for both."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: StateComparison) -> None:
         self._comparison, self._matching = comparison, comparison.matching
         self._passing, self._failing = self._matching.passing, self._matching.failing
         self._theirs = set(self._failing.objects)
@@ -170,7 +264,7 @@ def draw_box(o: Object, heading: str, values: Sequence[str], side: Side, number:
     lines = [heading, *values[:VALUES_LIMIT]]
     if len(values) > VALUES_LIMIT:
         lines.append(f"{len(values) - VALUES_LIMIT} more values")
-    shape = "oval" if isinstance(o, Variable) else "box"
+    shape = "oval" if isinstance(o, RootVariable) else "box"
     text = "".join(f"{escape(shorten(line))}\\l" for line in lines)
     return f'  n{number} [shape={shape}, label="{text}", {STYLES[side]}];'
 

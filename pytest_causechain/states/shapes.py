@@ -1,4 +1,5 @@
-"""How the contents of an object are laid out, worked out once for all objects that are alike.
+"""What a memory graph is made of, and how the contents of an object are laid out: worked out once for all objects that
+are alike.
 
 Scalars are never read one by one: a shape reads all pointers of an object at once, and all that is not one."""
 
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import Literal
 
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, REMEMBERED_SIZE, Layouts, Leaf, Rank
 
@@ -19,10 +21,13 @@ Reader = Callable[[bytes, int], Sequence[int]]
 WORD = struct.Struct("<Q")
 # Up to so many pointers are read by one format.
 FLAT = 64
+Kind = Literal["variable", "heap", "vector", "text", "alloca"]
+# The module of a target in the program itself.
+IMAGE = "image"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ElementRun:
     """`count` elements of one type, one behind the other.
 
     `base` is where the object begins that a pointer to the run leads to: not `offset` for the array at the end of a
@@ -54,10 +59,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlacedLeaf:
     """A leaf within an object, at its offset there; `path` is that of the leaf within the element of the run."""
 
-    run: Run | None
+    run: ElementRun | None
     element: int
     leaf: Leaf
 
@@ -75,7 +80,7 @@ class Shape:
         self,
         layouts: Layouts,
         size: int,
-        runs: tuple[Run, ...],
+        runs: tuple[ElementRun, ...],
         raw: tuple[Span, ...] = (),
         kept: Span | None = None,
         overlaid: tuple[Span, ...] = (),
@@ -84,7 +89,7 @@ class Shape:
         self.layouts, self.size, self.runs, self.raw, self.kept = layouts, size, runs, raw, kept
         self._overlaid = overlaid
         self.type = type if type is not None else self._find_type()
-        self.is_text = not runs or (len(runs) == 1 and layouts.kind(runs[0].type) == "char" and not runs[0].is_direct)
+        self.is_text = not runs or (len(runs) == 1 and layouts.is_char(runs[0].type) and not runs[0].is_direct)
 
     def _find_type(self) -> int:
         """The one all of it has; an array at the end of a struct belongs to that."""
@@ -106,7 +111,7 @@ class Shape:
     @cached_property
     def texts(self) -> Sequence[int]:
         """Which of them, by number, lead to characters."""
-        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.kind(kind) == "char"]
+        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.is_char(kind)]
 
     @cached_property
     def words(self) -> Reader | None:
@@ -154,7 +159,7 @@ class Shape:
         kind, path = self.layouts.pointer_paths(run.type).get(at, (BYTE, ""))
         return kind, run.element_path(element) + path, run.is_direct
 
-    def run_at(self, offset: int) -> Run | None:
+    def run_at(self, offset: int) -> ElementRun | None:
         """The innermost one: only the first can have others in it."""
         index = bisect_right(self._starts, offset) - 1
         if index >= 0 and offset < self._ends[index]:
@@ -169,11 +174,11 @@ class Shape:
     def _ends(self) -> list[int]:
         return [run.offset + (run.cut or run.count * self.layouts.size(run.type)) for run in self.runs]
 
-    def _own_pointers(self, run: Run) -> Sequence[tuple[int, int, str]]:
+    def _own_pointers(self, run: ElementRun) -> Sequence[tuple[int, int, str]]:
         pointers = self.layouts.pointers(run.type)
         return pointers if run.cut is None else [p for p in pointers if p[0] + POINTER_SIZE <= run.cut]
 
-    def _offsets(self, run: Run) -> list[int]:
+    def _offsets(self, run: ElementRun) -> list[int]:
         return [at for at, _, _ in self._own_pointers(run)]
 
     def holds(self, offset: int, size: int = POINTER_SIZE) -> bool:
@@ -188,7 +193,7 @@ class Shape:
         runs = (replace(self.runs[0], count=max(1, self.size // self.layouts.size(self.type))),)
         return Shape(self.layouts, self.size, runs, (), kept)
 
-    def _reader(self, pieces: Sequence[tuple[Run, list[int]]]) -> Reader | None:
+    def _reader(self, pieces: Sequence[tuple[ElementRun, list[int]]]) -> Reader | None:
         """What is not present reads as NULL."""
         reader = self._plain_reader(pieces)
         if reader is None or not self._conditions:
@@ -207,7 +212,7 @@ class Shape:
 
         return read
 
-    def _plain_reader(self, pieces: Sequence[tuple[Run, list[int]]]) -> Reader | None:
+    def _plain_reader(self, pieces: Sequence[tuple[ElementRun, list[int]]]) -> Reader | None:
         pieces = [(run, offsets) for run, offsets in pieces if offsets]
         if sum(len(offsets) * run.count for run, offsets in pieces) <= FLAT or self.kept is not None:
             places = [
@@ -225,7 +230,7 @@ class Shape:
             return readers[0]
         return lambda data, at: [word for reader in readers for word in reader(data, at)]
 
-    def _array_reader(self, run: Run, offsets: list[int]) -> Reader:
+    def _array_reader(self, run: ElementRun, offsets: list[int]) -> Reader:
         width = self.layouts.size(run.type)
         first, size = run.offset, run.count * width
         if width == POINTER_SIZE:
@@ -261,7 +266,7 @@ class Shape:
             return complement([at for at, _, _ in self.layouts.pointers(kind)], size)
         spans: list[Span] = []
         for leaf in self.layouts.leaves(kind):
-            if self.layouts.kind(leaf.type) == "pointer":
+            if self.layouts.is_pointer(leaf.type):
                 continue
             start, end = leaf.offset, leaf.offset + leaf.size
             if spans and spans[-1][1] >= start:
@@ -319,7 +324,7 @@ class Shape:
         return bool(self.guesses or self.raw or self.is_text)
 
     @cached_property
-    def guesses(self) -> dict[int, tuple[int, str, Run]]:
+    def guesses(self) -> dict[int, tuple[int, str, ElementRun]]:
         """By offset: type, path and run of what may be a pointer; only its value can tell."""
         found = {}
         for run in self.runs:
@@ -331,15 +336,15 @@ class Shape:
                         found[offset] = (kind, run.element_path(element) + path, run)
         return found
 
-    def leaves(self, begin: int = 0, stop: int | None = None) -> Iterator[Place]:
+    def leaves(self, begin: int = 0, stop: int | None = None) -> Iterator[PlacedLeaf]:
         """Each value that is the program's, of the elements that lie between two offsets, if only in part."""
         for run in self.runs:
-            if self.layouts.kind(run.type) == "char" and not run.is_direct:
+            if self.layouts.is_char(run.type) and not run.is_direct:
                 start, end = run.offset, run.offset + run.count
                 if self.kept is not None:
                     start, end = max(start, self.kept[0]), min(end, self.kept[1])
                 if start < end:
-                    yield Place(run, 0, Leaf("", start, end - start, run.type))
+                    yield PlacedLeaf(run, 0, Leaf("", start, end - start, run.type))
                 continue
             width = self.layouts.size(run.type)
             for element in run.elements_within(width, begin, stop):
@@ -348,20 +353,20 @@ class Shape:
                     if run.cut is not None and leaf.offset >= run.cut:
                         continue
                     if self.holds(at + leaf.offset, leaf.size) and not self._hides(run, at + leaf.offset):
-                        yield Place(run, element, cut_leaf(leaf.within("", at), run))
+                        yield PlacedLeaf(run, element, cut_leaf(leaf.within("", at), run))
         yield from self._raw_leaves()
 
-    def _hides(self, run: Run, offset: int) -> bool:
+    def _hides(self, run: ElementRun, offset: int) -> bool:
         return run is self.runs[0] and any(start <= offset < end for start, end in self._overlaid)
 
-    def _raw_leaves(self) -> Iterator[Place]:
+    def _raw_leaves(self) -> Iterator[PlacedLeaf]:
         for start, end in self.raw:
             if self.kept is not None:
                 start, end = max(start, self.kept[0]), min(end, self.kept[1])
             if start < end:
-                yield Place(None, 0, Leaf("", start, end - start, BYTE))
+                yield PlacedLeaf(None, 0, Leaf("", start, end - start, BYTE))
 
-    def leaves_around(self, pointers: Iterable[int]) -> list[Place]:
+    def leaves_around(self, pointers: Iterable[int]) -> list[PlacedLeaf]:
         """All leaves and what lies between them, for a block in which the other run has other objects, with pointers
         at these offsets: a pointer that would be cut in pieces joins the leaves it lies in."""
         places = sorted([*self.leaves(), *self._padding()], key=lambda place: place.leaf.offset)
@@ -370,25 +375,25 @@ class Shape:
         for at in pointers:
             first, last = bisect_right(starts, at), bisect_right(starts, at + POINTER_SIZE - 1)
             joined.update(range(first, last))
-        found: list[Place] = []
+        found: list[PlacedLeaf] = []
         for number, place in enumerate(places):
             if number in joined:
                 start = found[-1].leaf.offset
-                found[-1] = Place(None, 0, Leaf("", start, place.leaf.offset + place.leaf.size - start, BYTE))
+                found[-1] = PlacedLeaf(None, 0, Leaf("", start, place.leaf.offset + place.leaf.size - start, BYTE))
             else:
                 found.append(place)
         return found
 
-    def _padding(self) -> Iterator[Place]:
+    def _padding(self) -> Iterator[PlacedLeaf]:
         end = 0
         for start, stop in sorted((p.leaf.offset, p.leaf.offset + p.leaf.size) for p in self.leaves()):
             if start > end:
-                yield Place(None, 0, Leaf("", end, start - end, BYTE))
+                yield PlacedLeaf(None, 0, Leaf("", end, start - end, BYTE))
             end = max(end, stop)
         if end < self.size:
-            yield Place(None, 0, Leaf("", end, self.size - end, BYTE))
+            yield PlacedLeaf(None, 0, Leaf("", end, self.size - end, BYTE))
 
-    def open_leaves(self, left: bytes, right: bytes) -> Iterator[Place]:
+    def open_leaves(self, left: bytes, right: bytes) -> Iterator[PlacedLeaf]:
         """Those of the leaves at which two contents differ, or that may refer to something."""
         if self.kept is not None or self.is_text:
             yield from self.leaves()
@@ -399,18 +404,18 @@ class Shape:
                 # The contents end before the element does.
                 width = max(width, len(left), len(right))
                 left, right = left.ljust(run.offset + width, b"\0"), right.ljust(run.offset + width, b"\0")
-            if self.layouts.kind(run.type) == "char" and not run.is_direct:
-                yield Place(run, 0, Leaf("", run.offset, run.count, run.type))
+            if self.layouts.is_char(run.type) and not run.is_direct:
+                yield PlacedLeaf(run, 0, Leaf("", run.offset, run.count, run.type))
                 continue
             for element in self.layouts.open_elements(run.type, run.count, left, right, run.offset):
                 at = run.offset + element * width
                 for leaf in self.layouts.open_leaves(run.type, left, right, at):
                     if (run.cut is None or leaf.offset - at < run.cut) and not self._hides(run, leaf.offset):
-                        yield Place(run, element, cut_leaf(leaf, run))
+                        yield PlacedLeaf(run, element, cut_leaf(leaf, run))
         yield from self._raw_leaves()
 
 
-def cut_leaf(leaf: Leaf, run: Run) -> Leaf:
+def cut_leaf(leaf: Leaf, run: ElementRun) -> Leaf:
     """As much of a union or text as there is memory for."""
     end = leaf.offset + leaf.size if run.cut is None else run.offset + run.cut
     return leaf if leaf.offset + leaf.size <= end else replace(leaf, size=end - leaf.offset)
@@ -443,3 +448,75 @@ def complement(offsets: Sequence[int], size: int) -> list[Span]:
     if size > end:
         spans.append((end, size))
     return spans
+
+
+class Object:
+    """A variable, a block of the heap or of alloca, or a vector or text the system put above the first frame.
+
+    It is what is paired, moved and made as one. What lies in it, its `shape` tells; `parts` are offset and type of
+    each object in it that something refers to, in order, where that is not just one at its start. `kept` is the part
+    of a block given back to the allocator that still holds what the program left there, from and up to an offset."""
+
+    __slots__ = ("address", "kept", "kind", "parts", "shape", "size")
+    is_unset = False
+
+    # There may be a million of them: a dataclass would take twice as long to make.
+    def __init__(self, kind: Kind, address: int, size: int, shape: Shape, kept: Span | None = None) -> None:
+        self.kind = kind
+        self.address = address
+        self.size = size
+        self.shape = shape
+        self.kept = kept
+        self.parts: list[tuple[int, int]] | None = None
+
+    @property
+    def type(self) -> int:
+        """Of its elements; BYTE when it holds several types, or one of which nothing is known."""
+        return self.shape.type
+
+    @property
+    def count(self) -> int:
+        return self.shape.runs[0].count if self.shape.runs else 0
+
+    def holds(self, offset: int, size: int) -> bool:
+        """Whether the program, not the allocator, put these bytes there."""
+        return self.kept is None or self.shape.holds(offset, size)
+
+
+class RootVariable(Object):
+    """`name` is as a programmer writes it at this moment, `key` stays while functions are called and return, `frame`
+    is counted from the innermost (None: global). `is_unset`: its line has not been executed yet."""
+
+    __slots__ = ("frame", "is_unset", "key", "name")
+
+    def __init__(
+        self,
+        address: int,
+        shape: Shape,
+        name: str,
+        key: str,
+        frame: int | None = None,
+        is_unset: bool = False,
+    ) -> None:
+        super().__init__("variable", address, shape.size, shape)
+        self.name, self.key, self.frame, self.is_unset = name, key, frame, is_unset
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a pointer leads to: a place in an object or in a module, or just a number."""
+
+    object: Object | None
+    offset: int
+    module: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PointerValue:
+    """`path` is what stands behind the name of the run at `base`; `type` is the one pointed to."""
+
+    offset: int
+    type: int
+    path: str
+    value: int
+    base: int = 0

@@ -10,21 +10,23 @@ from __future__ import annotations
 import gc
 import struct
 from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.states.buffers import Buffers
+from pytest_causechain.states.containers import Buffers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS, Extents
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.objects import Kind, Object
-from pytest_causechain.states.shapes import Shape, Span
+from pytest_causechain.states.shapes import Kind, Object, Shape, Span
 
 # More are not unfolded, and that is told: a state of so many takes some seconds and half a gigabyte.
 OBJECTS_LIMIT = 500_000
+# A part that gave way to another one may come back, but not for ever: two guesses at what lies at overlapping places,
+# by pointers that lie there themselves, could else replace each other without end.
+GUESSES_LIMIT = 4
 # What compilers for x86-64 give to each alloca.
 ALLOCA_ALIGNMENT = 16
 # Before the place in a table of virtual functions that objects refer to: how far behind their beginning they do so.
@@ -70,7 +72,7 @@ class Unfolding:
         self._vtables = [(visit.load_map.to_run(address), kind) for address, kind in vtables]
         self._dynamic: set[int] = set()
         if vtables:
-            self._dynamic.update(number for number in range(len(layouts.rows)) if layouts.is_dynamic(number))
+            self._dynamic.update(number for number in range(len(layouts.types)) if layouts.is_dynamic(number))
         self._buffers = Buffers(layouts, memory)
         self.objects = list(variables)
         self.starts: dict[int, Object] = {}
@@ -83,6 +85,8 @@ class Unfolding:
         self._allocas: list[int] = []
         # Blocks of which only the first element is looked through so far.
         self._open: list[Object] = []
+        # How often each part was put into an object, by its offset and type.
+        self._guesses = Counter[tuple[Object, int, int]]()
         self._extents = Extents(layouts, memory, lambda address: self._place(address) is not None)
         self._lowest_address = self._extents.lowest_address
         with no_collection():
@@ -122,7 +126,7 @@ class Unfolding:
         pending, objects, opened = self._pending[rank], self.objects, self._open
         records, scalars, vague = self._pending
         dynamic, buffers, texts = self._dynamic, self._buffers.spans, self._buffers.texts
-        shapes: dict[tuple[int, int, Span | None], tuple[Shape, bool, int]] = self._layouts.first_shapes
+        shapes = self._layouts.first_shapes
         # The same by type and then by size, for blocks that are in use.
         by_kind: defaultdict[int, dict[int, tuple[Shape, bool, int]]] = defaultdict(dict)
         low = high = place = 0
@@ -194,7 +198,7 @@ class Unfolding:
         """Where the object begins that a pointer to a class with virtual functions leads into, and its type: the
         table it refers to says both."""
         table = self._memory.word(address)
-        index = bisect_right(self._vtables, (table or 0, len(self._layouts.rows))) - 1
+        index = bisect_right(self._vtables, (table or 0, len(self._layouts.types))) - 1
         if not table or index < 0 or table - self._vtables[index][0] > LONGEST_VTABLE:
             return address, kind
         known = self._vtables[index][1]
@@ -208,7 +212,7 @@ class Unfolding:
         """Of a block to whose start a pointer leads: its shape, whether only the first element is known by now, and
         the ranks of its pointers, as bits."""
         rank = self._layouts.rank(kind)
-        if rank is Rank.VAGUE and self._layouts.kind(kind) != "char":
+        if rank is Rank.VAGUE and not self._layouts.is_char(kind):
             kind = BYTE
         is_open = rank is Rank.RECORD and size >= 2 * self._layouts.size(kind) and not self._layouts.flexible(kind)
         shape = self._extents.shape(size, kept, ((0, kind, 1 if is_open else None),))
@@ -287,7 +291,7 @@ class Unfolding:
     def _is_text_part(self, o: Object, offset: int, kind: int) -> bool:
         """Whether a text begins among the objects of a pool: in bytes of which nothing is known, or where an array was
         supposed to go on."""
-        if o.parts is None or o.shape.is_text or self._layouts.kind(kind) != "char":
+        if o.parts is None or o.shape.is_text or not self._layouts.is_char(kind):
             return False
         run = o.shape.run_at(offset)
         if run is None or run.is_direct:
@@ -369,10 +373,10 @@ class Unfolding:
         where, start, size = place
         if where == "text":
             size = len(self._memory.read_text(start) or b"")
-            if self._layouts.kind(kind) != "char" or not size:
+            if not self._layouts.is_char(kind) or not size:
                 return
         elif where == "vector":
-            if self._layouts.kind(kind) != "pointer":
+            if not self._layouts.is_pointer(kind):
                 return
             size = POINTER_SIZE
             while self._word(start + size - POINTER_SIZE):
@@ -383,7 +387,7 @@ class Unfolding:
         kept = self._memory.freed.get(start) if where == "heap" else None
         o = Object(where, start, size, self._extents.shape(size, kept, [(0, BYTE, None)]), kept)
         if rank is Rank.VAGUE:
-            o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.kind(kind) == "char" else BYTE, None)])
+            o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.is_char(kind) else BYTE, None)])
         self.starts[start] = o
         self.objects.append(o)
         is_inside = rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size
@@ -406,15 +410,19 @@ class Unfolding:
             return
         if not self._extents.is_plausible(o.address + offset, kind):
             return
+        # What ends the unfolding: each time an object is opened again, one of finitely many guesses is used up.
+        self._guesses[o, offset, kind] += 1
+        if self._guesses[o, offset, kind] > GUESSES_LIMIT:
+            return
         if o.parts is None:
-            is_typed = o.kind != "variable" and self._layouts.kind(o.type) != "char"
+            is_typed = o.kind != "variable" and not self._layouts.is_char(o.type)
             o.parts = [(0, o.type)] if is_typed else []
         # What lies within the new part is explained by it, unless that ends in bytes free to be anything.
         first = bisect_left(o.parts, (offset, -1))
         last = bisect_left(o.parts, (offset + width, -1))
         o.parts[first:last] = [
             (offset, kind),
-            *(p for p in o.parts[first:last] if self._is_free(kind, p[0] - offset, p[1])),
+            *(p for p in o.parts[first:last] if p[0] > offset and self._is_free(kind, p[0] - offset, p[1])),
         ]
         self._reopen(o)
 
@@ -428,12 +436,12 @@ class Unfolding:
         if o.kind == "variable" and layouts.inside(o.type, offset, kind) != "raw":
             return True
         parts = o.parts if o.parts is not None else [(0, o.type)] if o.kind != "variable" and o.type != BYTE else []
-        index = bisect_right(parts, (offset, len(layouts.rows))) - 1
+        index = bisect_right(parts, (offset, len(layouts.types))) - 1
         if index < 0:
             return False
         start, present = parts[index]
         at, width = offset - start, layouts.size(present)
-        if layouts.kind(present) == "char":
+        if layouts.is_char(present):
             return False
         if not at:
             return present == kind or layouts.size(kind) <= width
@@ -443,7 +451,7 @@ class Unfolding:
             if inside == "raw":
                 return rank is not Rank.RECORD or not self._is_free(present, at % width, kind)
             # An array of numbers that was only supposed gives way to a struct.
-            return inside == "part" or at < width or rank is not Rank.RECORD or layouts.kind(present) == "struct"
+            return inside == "part" or at < width or rank is not Rank.RECORD or layouts.is_struct(present)
         return rank is not Rank.RECORD and run is not None
 
     def _reopen(self, o: Object) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.explanation import Explanation
 from pytest_causechain.causes.inquiry import Inquiry, Isolated, Likelihood
 from pytest_causechain.lab.laboratory import Lab
@@ -17,7 +18,6 @@ from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.model.runs import Command, Observation, Outcome, Program
-from pytest_causechain.moments.timeline import Timeline
 from pytest_causechain.search.cts import TransitionSearch
 
 # No test here comes near it on a machine that is not broken.

@@ -21,7 +21,7 @@ from pytest_causechain.model.chain import Failure, Link, Rule, Tally, Transition
 from pytest_causechain.model.moment import Breakpoint, Place
 from pytest_causechain.model.runs import Frame, Observation
 from pytest_causechain.states.deltas import Delta
-from pytest_causechain.states.wording import Wording
+from pytest_causechain.states.outside import Wording
 
 CLAMP = r"""
 #include <stdio.h>

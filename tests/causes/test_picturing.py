@@ -9,7 +9,7 @@ from pytest_causechain.causes.picturing import MOST_TRIALS, MOST_VERTICES, draw_
 from pytest_causechain.model.chain import Picture, Scene, Trial
 from pytest_causechain.model.runs import Outcome
 from pytest_causechain.states.deltas import Delta
-from pytest_causechain.states.wording import Wording
+from pytest_causechain.states.outside import Wording
 
 LIST = r"""
 #include <stdio.h>

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.debugger import descriptions
-from pytest_causechain.debugger.debugger import Debugger
-from pytest_causechain.debugger.descriptions import DescriptionStore
+from pytest_causechain.debugger import debugger as descriptions
+from pytest_causechain.debugger.debugger import Debugger, DescriptionStore
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.moment import Stop
@@ -94,7 +93,7 @@ def body(lab, name: str, visit: int = 1) -> tuple[Stop]:
 def tell(visit) -> list[tuple[str, list[tuple[str, str, int]]]]:
     """Frames with the variables' names, types and places."""
     return [
-        (frame.function, [(v.name, visit.types[v.type]["name"], v.address) for v in frame.variables])
+        (frame.function, [(v.name, visit.types[v.type].name, v.address) for v in frame.variables])
         for frame in visit.frames
     ]
 
@@ -125,14 +124,14 @@ class TestSecondOpening:
         with open_lab(program, cache) as lab:
             lab.visit("passing", body(lab, "main"))
             before = list(lab.program.types)
-            assert "struct point" in {row["name"] for row in before}
-            assert "struct line" not in {row["name"] for row in before}
+            assert "struct point" in {row.name for row in before}
+            assert "struct line" not in {row.name for row in before}
         with open_lab(program, cache) as lab:
             seen = [tell(lab.visit("passing", body(lab, name))) for name in ("main", "measure")]
             assert lab._debugger._gdb is not None
             assert seen == expected
             assert lab.program.types[: len(before)] == before
-            assert [row["name"] for row in lab.program.types[len(before) :]] == ["struct line"]
+            assert [row.name for row in lab.program.types[len(before) :]] == ["struct line"]
 
     def test_a_function_that_calls_itself_is_known_too(self, program, cache):
         with open_lab(program, cache) as lab:
@@ -203,7 +202,7 @@ class TestWhatIsTaken:
             with Debugger(program, [library], cache) as debugger:
                 expected.append(debugger.program)
         assert expected[0] == expected[1]
-        assert {row["name"] for row in expected[1].globals} == {"kept"}
+        assert {row.name for row in expected[1].globals} == {"kept"}
         assert asked == [program]
         assert {f.name for f in describe(program, cache).functions} == {"main"}
 

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.debugger.program import Function, ProgramMap
+from pytest_causechain.debugger.types import ArrayType, EnumType, IntType, PointerType, StructType, TreeType
 from pytest_causechain.model.moment import Position
 from pytest_causechain.model.refusal import Refusal
 
@@ -246,29 +247,29 @@ class TestFunctions:
 
 class TestVariables:
     def rows(self, program, name):
-        return [row for row in program.globals if row["name"] == name]
+        return [row for row in program.globals if row.name == name]
 
     def test_statics_of_one_name(self, program):
-        kinds = {(Path(row["file"]).name, program.types[row["type"]]["name"]) for row in self.rows(program, "counter")}
+        kinds = {(Path(row.file).name, program.types[row.type].name) for row in self.rows(program, "counter")}
         assert kinds == {("main.c", "int"), ("other.c", "double"), ("data.c", "long")}
-        assert len({row["address"] for row in self.rows(program, "counter")}) == 3
+        assert len({row.address for row in self.rows(program, "counter")}) == 3
 
     def test_statics_of_functions(self, program):
         rows = self.rows(program, "calls")
-        assert [row["function"] for row in rows] == ["helper", "helper"]
-        assert len({row["address"] for row in rows}) == 2
+        assert [row.function for row in rows] == ["helper", "helper"]
+        assert len({row.address for row in rows}) == 2
 
     def test_of_files_without_code(self, program, path):
         (table,) = self.rows(program, "table")
-        assert table["address"] == symbols(path)["table"]
-        row = program.types[table["type"]]
-        assert (row["kind"], row["count"], row["size"]) == ("array", 4, 16)
-        element = program.types[row["target"]]
-        assert element == {"name": "int", "size": 4, "kind": "int", "signed": True, "key": element["key"]}
+        assert table.address == symbols(path)["table"]
+        array = program.types[table.type]
+        assert isinstance(array, ArrayType)
+        assert (array.count, array.size) == (4, 16)
+        assert program.types[array.target] == IntType("int", 4, True)
         assert len(self.rows(program, "names")) == len(self.rows(program, "all_names")) == 1
 
     def test_globals_belong_to_no_function(self, program):
-        assert {row["name"] for row in program.globals if row["function"] is None} == {
+        assert {row.name for row in program.globals if row.function is None} == {
             "counter",
             "origin",
             "colour",
@@ -279,12 +280,14 @@ class TestVariables:
 
     def test_types(self, program):
         (origin,) = self.rows(program, "origin")
-        row = program.types[origin["type"]]
-        assert (row["kind"], row["name"], row["size"]) == ("struct", "struct point", 12)
-        assert [field[:3] for field in row["fields"]] == [["x", 0, 0], ["y", 32, 0], ["flag", 64, 1]]
+        point = program.types[origin.type]
+        assert isinstance(point, StructType)
+        assert (point.name, point.size) == ("struct point", 12)
+        assert [member[:3] for member in point.members] == [("x", 0, 0), ("y", 32, 0), ("flag", 64, 1)]
         (colour,) = self.rows(program, "colour")
-        row = program.types[colour["type"]]
-        assert (row["kind"], row["values"]) == ("enum", {"RED": 0, "GREEN": 5})
+        enumeration = program.types[colour.type]
+        assert isinstance(enumeration, EnumType)
+        assert enumeration.values == (("RED", 0), ("GREEN", 5))
 
 
 class TestKindsOfPrograms:
@@ -300,7 +303,7 @@ class TestKindsOfPrograms:
     def test_flags(self, build, program, flag):
         other = describe(build(SOURCES, flag))
         assert {f.name for f in other.functions} == {f.name for f in program.functions}
-        assert {row["name"] for row in other.globals} >= {"counter", "calls", "table"}
+        assert {row.name for row in other.globals} >= {"counter", "calls", "table"}
 
     def test_optimised(self, build):
         """Parts of a function that are hardly ever executed lie before its first instruction."""
@@ -329,7 +332,7 @@ int main(int argc, char **argv)
         (main,) = program.functions
         assert main.address == symbols(path)["main"]
         assert main.address < main.body < main.end
-        assert {row["name"] for row in program.globals} == {"count"}
+        assert {row.name for row in program.globals} == {"count"}
 
     def test_nested_functions(self, build):
         source = """\
@@ -346,7 +349,7 @@ int main(int argc, char **argv)
 """
         program = describe(build({"main.c": source}))
         assert sorted(f.name for f in program.functions) == ["add", "main"]
-        assert {row["name"]: row["function"] for row in program.globals} == {"own": "main", "inner": "add"}
+        assert {row.name: row.function for row in program.globals} == {"own": "main", "inner": "add"}
 
     def test_files_with_strange_names(self, tmp_path, monkeypatch):
         monkeypatch.setenv("LC_ALL", "C")
@@ -403,9 +406,9 @@ class TestCPlusPlus:
         assert lines["operator()"] in (find_line(SHOP, "auto add"), find_line(SHOP, "sum += n"))
 
     def test_variables(self, shop):
-        rows = {row["name"]: row for row in shop.globals}
+        rows = {row.name: row for row in shop.globals}
         assert set(rows) >= {"shop::sold", "shop::Item::made"}
-        assert shop.types[rows["shop::sold"]["type"]]["kind"] == "int"
+        assert isinstance(shop.types[rows["shop::sold"].type], IntType)
 
 
 OBJECTS = """
@@ -432,17 +435,17 @@ class TestObjects:
         assert not [f.name for f in objects.functions if "_GLOBAL_" in f.name or "static_init" in f.name]
 
     def test_tables_of_virtual_functions_tell_classes(self, objects):
-        assert {"Shape", "Square"} <= {objects.types[kind]["name"] for _, kind in objects.vtables}
+        assert {"Shape", "Square"} <= {objects.types[kind].name for _, kind in objects.vtables}
 
     def test_container_says_where_its_nodes_are(self, objects):
-        row = next(row for row in objects.types if row["name"] == "std::map<std::string, int>")
-        node = objects.types[row["container"]["node"]]
-        assert row["container"]["kind"] == "tree"
-        assert objects.types[row["container"]["element"]]["name"] == "std::pair<std::string const, int>"
+        row = next(row for row in objects.types if row.name == "std::map<std::string, int>")
+        node, tree = objects.types[row.container.node], row.container
+        assert isinstance(tree, TreeType)
+        assert objects.types[tree.element].name == "std::pair<std::string const, int>"
         # Pointers between nodes lead to whole nodes, not to what all nodes have in common.
-        base = objects.types[node["fields"][0][3]]
-        pointers = [objects.types[kind] for _, _, _, kind in base["fields"] if objects.types[kind]["kind"] == "pointer"]
-        assert {pointer["target"] for pointer in pointers} == {row["container"]["node"]}
+        base = objects.types[node.members[0].type]
+        pointers = [objects.types[member.type] for member in base.members]
+        assert {pointer.target for pointer in pointers if isinstance(pointer, PointerType)} == {tree.node}
 
     def test_types_have_the_names_that_are_written(self, objects):
-        assert not [row["name"] for row in objects.types if "basic_string<char" in row["name"]]
+        assert not [row.name for row in objects.types if "basic_string<char" in row.name]

@@ -7,22 +7,27 @@ import struct
 import pytest
 
 from pytest_causechain.debugger.scope import REACH, Scope
+from pytest_causechain.debugger.types import ArrayType, EnumType, IntType, Member, PointerType, StructType
 from pytest_causechain.debugger.visit import Variable
 
 INT, POINTER, NODE, ARRAY, ENUM, LONG, NODES = range(7)
 TYPES = [
-    {"name": "int", "size": 4, "kind": "int", "signed": True},
-    {"name": "struct node *", "size": 8, "kind": "pointer", "target": NODE},
-    {
-        "name": "struct node",
-        "size": 24,
-        "kind": "struct",
-        "fields": [["value", 0, 0, INT], ["flag", 32, 1, INT], ["next", 64, 0, POINTER], ["state", 128, 0, ENUM]],
-    },
-    {"name": "int [20]", "size": 80, "kind": "array", "target": INT, "count": 20},
-    {"name": "enum state", "size": 4, "kind": "enum", "values": {"OFF": 0, "ON": 1}},
-    {"name": "long", "size": 8, "kind": "int", "signed": True},
-    {"name": "struct node [2]", "size": 48, "kind": "array", "target": NODE, "count": 2},
+    IntType("int", 4, True),
+    PointerType("struct node *", 8, NODE),
+    StructType(
+        "struct node",
+        24,
+        (
+            Member("value", 0, 0, INT),
+            Member("flag", 32, 1, INT),
+            Member("next", 64, 0, POINTER),
+            Member("state", 128, 0, ENUM),
+        ),
+    ),
+    ArrayType("int [20]", 80, INT, 20),
+    EnumType("enum state", 4, (("OFF", 0), ("ON", 1))),
+    IntType("long", 8, True),
+    ArrayType("struct node [2]", 48, NODE, 2),
 ]
 STACK, HEAP = 0x1000, 0x5000
 

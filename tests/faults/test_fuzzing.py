@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_causechain.debugger.descriptions import DescriptionStore
+from pytest_causechain.debugger.debugger import DescriptionStore
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, parse_reply
 from pytest_causechain.lab.laboratory import RECORD, Trace
 from pytest_causechain.lab.weaknesses import is_optimised

@@ -51,7 +51,7 @@ def find_function(lab: RemoteLab, name: str) -> int:
 
 
 def find_global(lab: RemoteLab, name: str) -> int:
-    return next(row["address"] for row in lab.program.globals if row["name"] == name)
+    return next(row.address for row in lab.program.globals if row.name == name)
 
 
 def find_local(visit, name: str, frame: int = 0) -> int:

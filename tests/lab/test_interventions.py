@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from places import open_remote_lab
 
+from pytest_causechain.debugger.types import PointerType
 from pytest_causechain.lab.flights import Limits
 from pytest_causechain.model.alteration import Intervention, Patch, Spot
 from pytest_causechain.model.moment import Stop
@@ -147,9 +148,9 @@ class TestSight:
         )
         # The shortest name: the struct is a variable of its own.
         assert pointer.variable == "first.next"
-        assert lab.program.types[pointer.type]["kind"] == "pointer"
+        assert isinstance(lab.program.types[pointer.type], PointerType)
         assert [like.name for like in pointer.likes if like.name == "item"] == ["item"]
-        assert lab.program.types[colour.type]["values"] == {"RED": 0, "GREEN": 1, "BLUE": 2}
+        assert lab.program.types[colour.type].values == (("RED", 0), ("GREEN", 1), ("BLUE", 2))
         assert {like.name for like in colour.likes} == {"spare.colour"}
 
     def test_all_first_visits_in_one_run(self, lab):
@@ -222,4 +223,4 @@ class TestLearning:
         names = {f.address: f.name for f in lab.program.functions}
         told = {names[entry]: signature for entry, signature in lab.signatures().items()}
         assert [name for name, _ in told["twice"].parameters] == ["n", "why"]
-        assert lab.program.types[told["twice"].returns]["name"] == "int"
+        assert lab.program.types[told["twice"].returns].name == "int"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_causechain.alignment.trees import Tree, build_tree
 from pytest_causechain.lab.libraries import choose_libraries
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
@@ -19,7 +20,6 @@ from pytest_causechain.model.load_map import number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Program
-from pytest_causechain.moments.tree import Tree, build_tree
 from pytest_causechain.process import subject
 
 PLENTY_SECONDS = 300.0
@@ -177,7 +177,7 @@ def find_statement(lab: RemoteLab, name: str, source: str, text: str) -> int:
 
 
 def find_global(lab: RemoteLab, visit, name: str) -> int:
-    address = next(row["address"] for row in lab.program.globals if row["name"] == name)
+    address = next(row.address for row in lab.program.globals if row.name == name)
     return visit.load_map.to_run(address)
 
 
@@ -208,7 +208,7 @@ class TestDescription:
         assert lab.notes == ()
 
     def test_variables_of_all_modules(self, lab):
-        modules = {row["name"]: number_of(row["address"]) for row in lab.program.globals}
+        modules = {row.name: number_of(row.address) for row in lab.program.globals}
         assert modules.keys() == {"limit", "calls", "kept", "highest"}
         assert modules["calls"] == number_of(find_function(lab, "weigh").address)
         # Where it really is, not where its library would have it.

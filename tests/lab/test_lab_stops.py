@@ -173,7 +173,7 @@ class TestVisits:
         state = lab.visit("passing", (Stop(find_statement(lab, COUNTER, 'printf("%s %d'), 1),))
         assert lab.program.types[: len(before)] == before
         assert state.types is lab.program.types
-        variables = {v.name: state.types[v.type]["name"] for v in state.frames[0].variables}
+        variables = {v.name: state.types[v.type].name for v in state.frames[0].variables}
         assert variables == {"argc": "int", "argv": "char **", "total": "int"}
 
     def test_variables_not_initialised_yet(self, lab):

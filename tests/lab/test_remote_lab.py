@@ -10,11 +10,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from places import find_processes
 
+from pytest_causechain.debugger.types import ArrayType, PointerType
 from pytest_causechain.lab import starting_lab
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
@@ -177,8 +179,9 @@ class TestLostEngine:
         after = lab.visit("failing", stop_at(lab, "table"))
 
         def resolve(visit, number):
-            row = visit.types[number]
-            return row | {"target": resolve(visit, row["target"])} if "target" in row else row
+            found = visit.types[number]
+            is_pointing = isinstance(found, PointerType | ArrayType)
+            return replace(found, target=resolve(visit, found.target)) if is_pointing else found
 
         def types(visit):
             return [[(v.name, resolve(visit, v.type)) for v in f.variables] for f in visit.frames]

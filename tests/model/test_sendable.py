@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from pytest_causechain.debugger.visit import Module, Region, Variable, VisitedFrame
+from pytest_causechain.debugger.visit import LoadedFile, Region, Variable, VisitedFrame
 from pytest_causechain.model.alteration import Intervention, Spot, Transfer
 from pytest_causechain.model.codec import Sendable
 from pytest_causechain.model.moment import Stop
@@ -21,7 +21,7 @@ SPOT = Spot("return", (Stop(0x1234, 2),), "rax", 4)
     [
         VisitedFrame("main", None, 7, 0x1234, 0x7FFE_0000, (VARIABLE,), 0x7FFF_0010),
         Region(0x1000, b"\0\1", "heap"),
-        Module("libc", 1, 2),
+        LoadedFile("libc", 1, 2),
         Observation("signal", 11, b"out", b"", (Frame("main", "a.c", 3),), (("file", None),)),
         Intervention(SPOT, b"\1"),
         Transfer(((0x1000, b"\2"),)),

@@ -16,7 +16,7 @@ from pytest_causechain.model.alteration import NOTHING, Transfer
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.states.deltas import Comparison, compare_states
+from pytest_causechain.states.deltas import StateComparison, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
@@ -93,5 +93,5 @@ class Check:
         assert visit is not None, (side, stops, then)
         return MemoryGraph(visit, self._lab.program, self._layouts)
 
-    def _compare(self, passing: MemoryGraph, failing: MemoryGraph) -> Comparison:
+    def _compare(self, passing: MemoryGraph, failing: MemoryGraph) -> StateComparison:
         return compare_states(match_states(passing, failing, is_altered=True))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pytest_causechain.debugger.program import Signature
+from pytest_causechain.debugger.types import FloatType, IntType, PointerType, StructType
 from pytest_causechain.repairs.places import find_parameter, spread
 
-TYPES = [{"kind": "int"}, {"kind": "float"}, {"kind": "struct"}, {"kind": "pointer"}]
+TYPES = [IntType("int", 4, True), FloatType("double", 8), StructType("struct s", 8, ()), PointerType("void *", 8, 0)]
 
 
 @pytest.mark.parametrize(

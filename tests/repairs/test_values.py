@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
+from pytest_causechain.debugger.types import BoolType, CharType, EnumType, FloatType, IntType, PointerType
 from pytest_causechain.model.alteration import Like, Sighting
 from pytest_causechain.repairs.values import guess_values, show
 
-INT = {"kind": "int", "size": 4, "signed": True}
-UNSIGNED = {"kind": "int", "size": 4, "signed": False}
-ENUM = {"kind": "enum", "size": 4, "values": {"OFF": 0, "ON": 1, "BROKEN": 5}}
-POINTER = {"kind": "pointer", "size": 8, "target": 0}
-CHAR = {"kind": "char", "size": 1, "signed": True}
-BOOL = {"kind": "bool", "size": 1}
-DOUBLE = {"kind": "float", "size": 8}
+INT = IntType("int", 4, True)
+UNSIGNED = IntType("unsigned int", 4, False)
+ENUM = EnumType("enum state", 4, (("OFF", 0), ("ON", 1), ("BROKEN", 5)))
+POINTER = PointerType("int *", 8, 0)
+CHAR = CharType("char", 1, True)
+BOOL = BoolType("_Bool", 1)
+DOUBLE = FloatType("double", 8)
 
 
 def number(value: int, size: int = 4) -> bytes:
     return value.to_bytes(size, "little", signed=True)
 
 
-def guess(was: bytes, row, seen=(), likes=(), is_float=False) -> list[str]:
+def guess(was: bytes, known, seen=(), likes=(), is_float=False) -> list[str]:
     sighting = Sighting(was, "x", 0, tuple(likes))
-    return [candidate.text for candidate in guess_values(sighting, row, is_float, seen)]
+    return [candidate.text for candidate in guess_values(sighting, known, is_float, seen)]
 
 
 def test_neighbours_of_a_number():
@@ -71,7 +73,7 @@ def test_huge_number_wraps_round():
 
 
 @pytest.mark.parametrize(
-    ("data", "kind", "row", "text"),
+    ("data", "kind", "known", "text"),
     [
         pytest.param(number(-1), "int", INT, "-1", id="signed"),
         pytest.param(number(-1), "int", UNSIGNED, "4294967295", id="unsigned"),
@@ -84,19 +86,19 @@ def test_huge_number_wraps_round():
         pytest.param(number(0x1234, 8), "pointer", POINTER, "0x1234", id="address"),
     ],
 )
-def test_shown_as_in_c(data, kind, row, text):
-    assert show(data, kind, row) == text
+def test_shown_as_in_c(data, kind, known, text):
+    assert show(data, kind, known) == text
 
 
-def expected(was: bytes, row, *numbers: str) -> list[str]:
-    return [candidate.text for candidate in guess_values(Sighting(was, "x", 0), row, False, (), numbers)]
+def expected(was: bytes, known, *numbers: str) -> list[str]:
+    return [candidate.text for candidate in guess_values(Sighting(was, "x", 0), known, False, (), numbers)]
 
 
 def test_numbers_that_the_test_expects_follow_the_nearest():
     assert expected(number(3), INT, "500", "3", "-7", "2.5")[:6] == ["4", "2", "0", "1", "500", "-7"]
     assert expected(struct.pack("<d", 5.0), DOUBLE, "2.5", "500")[4:6] == ["2.5", "500"]
     # It would not fit, or mean nothing.
-    assert "300" not in expected(number(3, 1), {**INT, "size": 1}, "300")
+    assert "300" not in expected(number(3, 1), replace(INT, size=1), "300")
     assert "500" not in expected(number(0, 8), POINTER, "500")
 
 

@@ -12,7 +12,7 @@ from two_runs import TwoRuns
 from pytest_causechain.states.deltas import Delta, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.matching import match_states
-from pytest_causechain.states.objects import Target
+from pytest_causechain.states.shapes import Target
 from pytest_causechain.states.transfer import transfer_to_passing_run
 
 # Subsets of the deltas of two states.

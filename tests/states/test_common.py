@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_causechain.states import common
-from pytest_causechain.states.common import VERTEX_WEIGHT, Reference, agree, find_common
+from pytest_causechain.states import matching
+from pytest_causechain.states.matching import VERTEX_WEIGHT, CommonEdge, agree, find_common
 
 
-def read_graph(text: str, name: str) -> tuple[dict[str, str], list[Reference[str]]]:
+def read_graph(text: str, name: str) -> tuple[dict[str, str], list[CommonEdge[str]]]:
     """`14 -> 20 -> 23`: vertices by their contents, numbered where several have the same."""
     vertices: dict[str, str] = {}
     references = []
@@ -21,7 +21,7 @@ def read_graph(text: str, name: str) -> tuple[dict[str, str], list[Reference[str
         vertex = f"{name}{number}"
         vertices[vertex] = content
         if before is not None:
-            references.append(Reference(before, "next", vertex))
+            references.append(CommonEdge(before, "next", vertex))
         before = vertex
     return vertices, references
 
@@ -56,7 +56,7 @@ def is_possible(chosen) -> bool:
 
 
 VERTICES = st.integers(0, 3)
-REFERENCES = st.lists(st.builds(Reference, VERTICES, st.sampled_from("lr"), VERTICES), max_size=6, unique=True)
+REFERENCES = st.lists(st.builds(CommonEdge, VERTICES, st.sampled_from("lr"), VERTICES), max_size=6, unique=True)
 
 
 @settings(max_examples=60, deadline=None)
@@ -71,6 +71,6 @@ def test_no_other_choice_weighs_more(weights, left, right):
 
 def test_too_many_pairs_are_taken_one_by_one(monkeypatch):
     """Each vertex still has one partner."""
-    monkeypatch.setattr(common, "choose_exactly", None)
+    monkeypatch.setattr(matching, "choose_exactly", None)
     alike = {(a, b): 1 + (a == b) for a in range(20) for b in range(20)}
     assert sorted(find_common(alike, [], [])) == [(n, n) for n in range(20)]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from two_runs import TwoRuns, find_variable
 
 from pytest_causechain.causes.picturing import draw_picture
+from pytest_causechain.debugger.types import BitVectorType
 from pytest_causechain.debugger.visit import Region, Visit
 from pytest_causechain.states.deltas import compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.matching import match_states
-from pytest_causechain.states.scripting import script_change
-from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
+from pytest_causechain.states.transfer import script_change, transfer_to_failing_run, transfer_to_passing_run
 
 SOURCE = r"""
 #include <cstring>
@@ -114,7 +114,10 @@ def test_a_bit_vector_without_end(runs, graphs):
     """Where in its last word it ends is a number above 63."""
     number = next(n for n, o in enumerate(graphs[0].objects) if o is find_variable(graphs[0], "bits"))
     before, after = (runs.make_graph(damage(graphs[0], [(number, 24, end)])) for end in (6, 1 << 31))
-    sizes = [[c.size for c in graph.containers.found.values() if c.plan["kind"] == "bits"] for graph in (before, after)]
+    sizes = [
+        [c.size for c in graph.containers.found.values() if isinstance(c.plan, BitVectorType)]
+        for graph in (before, after)
+    ]
     assert sizes == [[70], []]
 
 
@@ -136,3 +139,22 @@ def test_states(runs, graphs, passing_changes, failing_changes):
     script_change(comparison, comparison.deltas, is_forwards=True)
     draw_picture(comparison, comparison.deltas[:3])
     assert failing.to_networkx().number_of_nodes() > 0
+
+
+def test_a_vector_that_lies_in_its_own_buffer(open_runs):
+    """As one left behind by a copy byte for byte: its buffer was opened again each time it had been looked through."""
+    source = """
+        #include <cstring>
+        #include <vector>
+        struct node { std::vector<node> children; };
+        static std::vector<node> *top;
+        int main(int argc, char **argv)
+        {
+            std::vector<node> first(2);
+            std::memcpy(&first[0], &first, sizeof first);
+            top = &first;
+            return argc - 1; /* here */
+        }
+    """
+    graph = open_runs(source).graph("passing")
+    assert {container.size for container in graph.containers.found.values()} == {0, 2}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from two_runs import TwoRuns, hear_of_children
 
-from pytest_causechain.states.inputs import Edit, input_edits, word_edits
+from pytest_causechain.states.outside import InputEdit, input_edits, word_edits
 
 NAMES = r"""
 #include <stdio.h>
@@ -339,20 +339,20 @@ class TestValues:
 class TestInput:
     def test_edits_line_by_line(self):
         assert input_edits(b"a\nb\nc\n", b"a\nx\nc\nd\n") == (
-            Edit((b"a\n",), (b"a\n",), False),
-            Edit((b"b\n",), (b"x\n",), True),
-            Edit((b"c\n",), (b"c\n",), False),
-            Edit((), (b"d\n",), True),
+            InputEdit((b"a\n",), (b"a\n",), False),
+            InputEdit((b"b\n",), (b"x\n",), True),
+            InputEdit((b"c\n",), (b"c\n",), False),
+            InputEdit((), (b"d\n",), True),
         )
 
     def test_lines_end_only_with_line_feeds(self):
         [edit] = input_edits(b"a\rb\x0cc\n", b"a\rb\x0cd\n")
-        assert edit == Edit((b"a\rb\x0cc\n",), (b"a\rb\x0cd\n",), True)
+        assert edit == InputEdit((b"a\rb\x0cc\n",), (b"a\rb\x0cd\n",), True)
 
     def test_long_input_is_one_edit(self):
         many = (b"x\n",) * 3000
-        assert input_edits(b"".join(many), b"".join(many) + b"y") == (Edit(many, (*many, b"y"), True),)
-        assert input_edits(b"".join(many), b"".join(many)) == (Edit(many, many, False),)
+        assert input_edits(b"".join(many), b"".join(many) + b"y") == (InputEdit(many, (*many, b"y"), True),)
+        assert input_edits(b"".join(many), b"".join(many)) == (InputEdit(many, many, False),)
 
     def test_names_count_the_failing_runs_lines(self):
         edits = input_edits(b"b\nc\nd\ne\n", b"x\nc\ny\nz\ne\n")

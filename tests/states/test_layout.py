@@ -12,10 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from two_runs import find_variable
 
+from pytest_causechain.debugger.types import CharType
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import BYTE, Layouts, find_unequal
-from pytest_causechain.states.literals import extract_bits, show_extended, show_float, show_text
-from pytest_causechain.states.showing import show_value
+from pytest_causechain.states.layout import (
+    BYTE,
+    Layouts,
+    extract_bits,
+    find_unequal,
+    show_extended,
+    show_float,
+    show_text,
+)
+from pytest_causechain.states.values import show_value
 
 SOURCE = r"""
 #include <stdbool.h>
@@ -241,7 +249,7 @@ def test_no_leaves_in_an_opaque_type_but_the_pointer_to_it_is_one(graph):
 
 def test_bytes_of_unknown_type_need_no_row():
     layouts = Layouts([])
-    assert (layouts.kind(BYTE), layouts.size(BYTE), layouts.name(BYTE)) == ("char", 1, "char")
+    assert layouts.type(BYTE) == CharType("char", 1, True)
 
 
 @given(st.binary(max_size=20))

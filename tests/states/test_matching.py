@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from two_runs import TwoRuns, find_target, find_variable
 
-from pytest_causechain.states.objects import IMAGE, Target
+from pytest_causechain.states.shapes import IMAGE, Target
 
 LISTS = r"""
 #include <stdlib.h>

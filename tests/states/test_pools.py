@@ -217,6 +217,31 @@ class TestLargeCompiler:
         graph = open_runs(HEADERS + source).graph("passing")
         assert graph.is_raw(find_target(graph, "text"))
 
+    def test_two_guesses_at_one_place_do_not_replace_each_other_for_ever(self, open_runs):
+        """A union may hold anything where it has a character: the smaller struct there was kept beside it, and then the
+        union was news again each time the block was looked through."""
+        source = r"""
+            struct small { int kind; struct small *next; };
+            union big { unsigned char code; long words[12]; };
+            struct holder { union big *big; struct small *small; struct holder *next; };
+            static struct holder *pool;
+            int main(int argc, char **argv)
+            {
+                char *block = calloc(1, 400);
+                pool = (struct holder *) block;
+                pool->small = (struct small *) (block + 64);
+                pool->next = (struct holder *) (block + 200);
+                pool->next->big = (union big *) (block + 64);
+                pool->small->kind = argc;
+                block = NULL;
+                return 0; /* here */
+            }
+        """
+        graph = open_runs(HEADERS + source).graph("passing")
+        block = find_target(graph, "pool")
+        assert [offset for offset, _ in block.parts] == [0, 64, 200]
+        assert graph.layouts.name(dict(block.parts)[64]) == "union big"
+
     def test_saved_registers_are_no_values(self, check):
         runs = check(
             r"""

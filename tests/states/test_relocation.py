@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from two_runs import TwoRuns
 
-from pytest_causechain.debugger.visit import Module, Region, Visit, find_modules
+from pytest_causechain.debugger.visit import LoadedFile, Region, Visit, find_modules
 from pytest_causechain.model import load_map as loading
 from pytest_causechain.model.load_map import LoadMap
-from pytest_causechain.states.deltas import Comparison, compare_states
+from pytest_causechain.states.deltas import StateComparison, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
-from pytest_causechain.states.objects import IMAGE
+from pytest_causechain.states.shapes import IMAGE
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
 SOURCE = r"""
@@ -83,7 +83,7 @@ def move(visit: Visit) -> Visit:
         frames=frames,
         regions=tuple(Region(moved(r.start), rewrite(r.data), r.kind) for r in visit.regions),
         arguments_start=moved(visit.arguments_start),
-        modules=tuple(Module(m.name, moved(m.start), moved(m.end - 1) + 1) for m in visit.modules),
+        modules=tuple(LoadedFile(m.name, moved(m.start), moved(m.end - 1) + 1) for m in visit.modules),
         environment=visit.environment and (moved(visit.environment[0]), moved(visit.environment[1])),
     )
 
@@ -93,7 +93,7 @@ class Moved:
         self.passing, self.failing = (runs.lab.visit(side, runs.stops) for side in ("passing", "failing"))
         self._program, self._layouts = runs.lab.program, Layouts(runs.lab.program.types)
 
-    def compare(self, failing: Visit) -> Comparison:
+    def compare(self, failing: Visit) -> StateComparison:
         graphs = [MemoryGraph(visit, self._program, self._layouts) for visit in (self.passing, failing)]
         return compare_states(match_states(*graphs))
 
@@ -103,7 +103,7 @@ def states(open_runs) -> Moved:
     return Moved(open_runs(SOURCE, ["one"], ["other", "words"]))
 
 
-def told(comparison: Comparison) -> list[tuple[str, ...]]:
+def told(comparison: StateComparison) -> list[tuple[str, ...]]:
     return [
         (d.name, d.key, d.kind, *(("", "") if "0x" in d.failing else (d.passing, d.failing))) for d in comparison.deltas
     ]
@@ -164,7 +164,7 @@ def test_modules_from_mappings():
         (0xF000, 0x10000, "[vdso]"),
     ]
     assert find_modules(rows) == (
-        Module("/bin/a", 0x1000, 0x4000),
-        Module("/lib/b", 0xD000, 0xF000),
-        Module("[vdso]", 0xF000, 0x10000),
+        LoadedFile("/bin/a", 0x1000, 0x4000),
+        LoadedFile("/lib/b", 0xD000, 0xF000),
+        LoadedFile("[vdso]", 0xF000, 0x10000),
     )

@@ -12,7 +12,7 @@ from two_runs import TwoRuns, hear_of_children
 
 from pytest_causechain.model.chain import Script
 from pytest_causechain.states.deltas import Delta
-from pytest_causechain.states.scripting import script_change
+from pytest_causechain.states.transfer import script_change
 
 READER = r"""
 #include <stdio.h>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from two_runs import check_both_ways
 
-from pytest_causechain.states.inputs import join_lines
+from pytest_causechain.states.outside import join_lines
 
 
 class TestMemory:

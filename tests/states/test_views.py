@@ -10,8 +10,7 @@ import pytest
 from two_runs import TwoRuns, find_target, find_variable
 
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.pictures import draw_difference, draw_graph
-from pytest_causechain.states.views import ROOT
+from pytest_causechain.states.pictures import ROOT, draw_difference, draw_graph
 
 # The example of the paper: of two lists the second link differs.
 LIST = r"""

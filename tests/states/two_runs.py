@@ -14,11 +14,11 @@ from pytest_causechain.lab.laboratory import Side
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Observation, Program
-from pytest_causechain.states.deltas import Comparison, Delta, compare_states
+from pytest_causechain.states.deltas import Delta, StateComparison, compare_states
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
-from pytest_causechain.states.objects import Object
+from pytest_causechain.states.shapes import Object
 from pytest_causechain.states.transfer import transfer_to_failing_run, transfer_to_passing_run
 
 # What most programs need.
@@ -86,11 +86,11 @@ class TwoRuns:
     def make_graph(self, visit: Visit) -> MemoryGraph:
         return MemoryGraph(visit, self.lab.program, self._layouts)
 
-    def compare(self, stops: Sequence[Stop] | None = None) -> Comparison:
+    def compare(self, stops: Sequence[Stop] | None = None) -> StateComparison:
         return compare_states(match_states(self.graph("passing", stops), self.graph("failing", stops)))
 
     @cached_property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> StateComparison:
         return self.compare()
 
     @property
@@ -117,13 +117,13 @@ class TwoRuns:
         self._originals.clear()
 
     def alter_passing(
-        self, deltas: Collection[Delta], comparison: Comparison | None = None, stops: Sequence[Stop] | None = None
+        self, deltas: Collection[Delta], comparison: StateComparison | None = None, stops: Sequence[Stop] | None = None
     ) -> Observation:
         transfer = transfer_to_passing_run(comparison or self.comparison, deltas)
         return self.lab.experiment("passing", self.stops if stops is None else stops, transfer)
 
     def alter_failing(
-        self, deltas: Collection[Delta], comparison: Comparison | None = None, stops: Sequence[Stop] | None = None
+        self, deltas: Collection[Delta], comparison: StateComparison | None = None, stops: Sequence[Stop] | None = None
     ) -> Observation:
         transfer = transfer_to_failing_run(comparison or self.comparison, deltas)
         return self.lab.experiment("failing", self.stops if stops is None else stops, transfer)

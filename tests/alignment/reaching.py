@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.moment import Moment
-from pytest_causechain.moments.timeline import Timeline
 
 
 def find_line(source: str, text: str) -> int:

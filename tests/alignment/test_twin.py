@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from reaching import check_order, check_reached, check_route, find_line
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Intervention, Patch, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Program
-from pytest_causechain.moments.timeline import Timeline
 
 SOURCE = r"""
 #include <stdio.h>

@@ -5,21 +5,20 @@ from __future__ import annotations
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.alteration import OpenFile
 from pytest_causechain.model.load_map import NOWHERE
-from pytest_causechain.states.greater import Greater, OtherCode, Part
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.wording import Wording
+from pytest_causechain.states.outside import OtherCode, OutsidePart, OutsideState, Wording
 
 
-def visit(*files: OpenFile, **more) -> Visit:
-    return Visit(NOWHERE, (), (), [], 0, files=files, **more)
+def visit(*files: OpenFile, directory: str = "/", **more) -> Visit:
+    return Visit(NOWHERE, (), (), [], 0, files=files, directory=directory, **more)
 
 
-def compare(passing: Visit, failing: Visit) -> Greater:
-    return Greater(passing, failing, (Memory(passing), Memory(failing)))
+def compare(passing: Visit, failing: Visit) -> OutsideState:
+    return OutsideState(passing, failing, (Memory(passing), Memory(failing)))
 
 
-def told(greater: Greater) -> list[tuple[str, str, str, str]]:
-    return [(part.kind, w.name, w.passing, w.failing) for part, w in (*greater.inputs(), *greater.past())]
+def told(outside: OutsideState) -> list[tuple[str, str, str, str]]:
+    return [(part.kind, w.name, w.passing, w.failing) for part, w in (*outside.inputs(), *outside.past())]
 
 
 def notes(content: bytes, position: int = 0, **more) -> OpenFile:
@@ -30,12 +29,12 @@ class TestCode:
     def test_it_is_a_difference_that_lies_ahead(self):
         wording = Wording("the constant in a.c:3", "the constant in a.c:3", "code", "1", "2")
         runs = visit(), visit()
-        greater = Greater(*runs, tuple(map(Memory, runs)), OtherCode(0x1000, b"one", b"two", wording))
-        [(part, told)] = greater.inputs()
-        assert (part, told) == (Part("code"), wording)
-        assert greater.change({part}, is_forwards=True).code == (0x1000, b"two")
-        assert greater.change({part}, is_forwards=False).code == (0x1000, b"one")
-        assert greater.change((), is_forwards=True).code is None
+        outside = OutsideState(*runs, tuple(map(Memory, runs)), OtherCode(0x1000, b"one", b"two", wording))
+        [(part, told)] = outside.inputs()
+        assert (part, told) == (OutsidePart("code"), wording)
+        assert outside.change({part}, is_forwards=True).code == (0x1000, b"two")
+        assert outside.change({part}, is_forwards=False).code == (0x1000, b"one")
+        assert outside.change((), is_forwards=True).code is None
 
     def test_most_pairs_execute_the_same(self):
         assert told(compare(visit(), visit())) == []
@@ -43,26 +42,28 @@ class TestCode:
 
 class TestInputs:
     def test_line_by_line_from_where_the_runs_are(self):
-        greater = compare(visit(notes(b"a\nb\nc\n", 2)), visit(notes(b"x\nb\nd\n", 2), directory="/home"))
-        assert told(greater) == [
+        outside = compare(
+            visit(notes(b"a\nb\nc\n", 2), directory="/home"), visit(notes(b"x\nb\nd\n", 2), directory="/home")
+        )
+        assert told(outside) == [
             ("input", "file notes.txt line 3", '"c"', '"d"'),
             ("position", "what was read of notes.txt", '"a\\n"', '"x\\n"'),
         ]
 
     def test_position_in_the_same_file(self):
-        greater = compare(visit(notes(b"a\nb\n", 2)), visit(notes(b"a\nb\n", 4)))
-        assert told(greater) == [("position", "position in /home/notes.txt", "2", "4")]
-        [(part, _)] = greater.past()
-        assert greater.change({part}, True).files == (notes(b"a\nb\n", 4),)
-        assert greater.change({part}, False).files == (notes(b"a\nb\n", 2),)
+        outside = compare(visit(notes(b"a\nb\n", 2)), visit(notes(b"a\nb\n", 4)))
+        assert told(outside) == [("position", "position in /home/notes.txt", "2", "4")]
+        [(part, _)] = outside.past()
+        assert outside.change({part}, True).files == (notes(b"a\nb\n", 4),)
+        assert outside.change({part}, False).files == (notes(b"a\nb\n", 2),)
 
     def test_any_subset_in_either_direction(self):
         passing, failing = notes(b"a\nb\nc\n", 2, modified_ns=1), notes(b"xx\nb\nd", 3, modified_ns=2)
-        greater = compare(visit(passing), visit(failing))
-        line, past = [part for part, _ in (*greater.inputs(), *greater.past())]
+        outside = compare(visit(passing), visit(failing))
+        line, past = [part for part, _ in (*outside.inputs(), *outside.past())]
 
-        def change(*parts: Part, forwards: bool = True) -> list[tuple[bytes, int]]:
-            return [(file.content, file.position) for file in greater.change(set(parts), forwards).files]
+        def change(*parts: OutsidePart, forwards: bool = True) -> list[tuple[bytes, int]]:
+            return [(file.content, file.position) for file in outside.change(set(parts), forwards).files]
 
         assert change() == change(forwards=False) == []
         assert change(line) == [(b"a\nb\nd", 2)]
@@ -72,9 +73,9 @@ class TestInputs:
         assert change(line, past, forwards=False) == [(b"a\nb\nc\n", 2)]
 
     def test_end_is_not_seen_when_more_follows(self):
-        greater = compare(visit(notes(b"a\n", 2, is_at_end=True)), visit(notes(b"a\nb\n", 2)))
-        [(part, _)] = greater.inputs()
-        assert [file.is_at_end for file in greater.change({part}, True).files] == [False]
+        outside = compare(visit(notes(b"a\n", 2, is_at_end=True)), visit(notes(b"a\nb\n", 2)))
+        [(part, _)] = outside.inputs()
+        assert [file.is_at_end for file in outside.change({part}, True).files] == [False]
 
 
 class TestOthers:
@@ -84,18 +85,18 @@ class TestOthers:
         assert compare(same, same).obstacle is None
 
     def test_directory_and_umask(self):
-        greater = compare(visit(directory="/one", umask=0o22), visit(directory="/other", umask=0o77))
-        assert told(greater) == [
+        outside = compare(visit(directory="/one", umask=0o22), visit(directory="/other", umask=0o77))
+        assert told(outside) == [
             ("directory", "working directory", '"/one"', '"/other"'),
             ("umask", "umask", "0o22", "0o77"),
         ]
-        assert greater.change({Part("directory")}, True).directory == "/other"
-        assert greater.change({Part("directory")}, False).directory == "/one"
-        assert greater.change({Part("directory")}, True).umask is None
-        assert greater.change({Part("umask")}, True).umask == 0o77
+        assert outside.change({OutsidePart("directory")}, True).directory == "/other"
+        assert outside.change({OutsidePart("directory")}, False).directory == "/one"
+        assert outside.change({OutsidePart("directory")}, True).umask is None
+        assert outside.change({OutsidePart("umask")}, True).umask == 0o77
 
-    def test_what_a_lab_does_not_know_is_no_difference(self):
-        assert told(compare(visit(directory="/one", umask=0o22), visit())) == []
+    def test_an_unknown_umask_is_no_difference(self):
+        assert told(compare(visit(umask=0o22), visit())) == []
 
     def test_output_and_what_waits_of_it(self):
         passing = visit(OpenFile(-1, "stdout", "output", b"a\n", 2, b"b"))

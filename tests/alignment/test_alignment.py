@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_causechain.moments import alignment
-from pytest_causechain.moments.alignment import DIFFERENCES_LIMIT, Common, Stretch, align_trees
-from pytest_causechain.moments.tree import Tree
+from pytest_causechain.alignment import trees
+from pytest_causechain.alignment.trees import DIFFERENCES_LIMIT, CommonPairs, Stretch, Tree, align_trees
 
 SHORT = st.lists(st.integers(0, 3), max_size=14)
 
 
 def common_subsequence(a, b) -> list[tuple[int, int]]:
-    stretches = alignment.common_subsequence(a, b)
+    stretches = trees.common_subsequence(a, b)
     assert all(stretch.length for stretch in stretches)
     return [(s.passing + n, s.failing + n) for s in stretches for n in range(s.length)]
 
@@ -64,12 +63,12 @@ class TestCommonSubsequence:
 
     @given(SHORT, SHORT)
     def test_with_too_many_differences_it_is_still_common(self, a, b):
-        limit = alignment.DIFFERENCES_LIMIT
-        alignment.DIFFERENCES_LIMIT = 2
+        limit = trees.DIFFERENCES_LIMIT
+        trees.DIFFERENCES_LIMIT = 2
         try:
             check_pairs(a, b, common_subsequence(a, b))
         finally:
-            alignment.DIFFERENCES_LIMIT = limit
+            trees.DIFFERENCES_LIMIT = limit
 
     @pytest.mark.parametrize("period", [2, 3, 7])
     def test_large_repetitive_sequences(self, period):
@@ -95,12 +94,12 @@ class TestCommonSubsequence:
 
 
 class TestCommon:
-    COMMON = Common([Stretch(10, 20, 3), Stretch(0, 5, 2), Stretch(14, 23, 1)])
+    COMMON = CommonPairs([Stretch(10, 20, 3), Stretch(0, 5, 2), Stretch(14, 23, 1)])
 
     def test_pairs_in_order(self):
         assert list(self.COMMON) == [(0, 5), (1, 6), (10, 20), (11, 21), (12, 22), (14, 23)]
         assert len(self.COMMON) == 6
-        assert list(Common([])) == []
+        assert list(CommonPairs([])) == []
 
     @pytest.mark.parametrize(
         ("number", "index"), [(0, 0), (5, 0), (6, 1), (7, 2), (19, 2), (20, 2), (21, 3), (23, 5), (24, 6), (99, 6)]

@@ -1,33 +1,258 @@
-"""One value of a pair of objects: whether it differs, and how that is told."""
+"""One value of a pair of objects: whether it differs, and how that is told.
+
+Pointers become text: what they lead to says more to a reader than where that lies."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from typing import Literal
 
+from pytest_causechain.debugger.types import (
+    ArrayType,
+    BoolType,
+    CharType,
+    EnumType,
+    FloatType,
+    FunctionType,
+    IntType,
+    PointerType,
+    StructType,
+    UnionType,
+)
 from pytest_causechain.debugger.visit import RETURN_VALUE
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Leaf
-from pytest_causechain.states.literals import FLOATS, extract_bits, show_characters, show_text
+from pytest_causechain.states.layout import (
+    BYTE,
+    FLOATS,
+    MEMBERS_SHOWN,
+    POINTER_SIZE,
+    VTABLE,
+    Layouts,
+    Leaf,
+    extract_bits,
+    show_characters,
+    show_leaf,
+    show_text,
+)
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import drop_this, is_written_out, seen_from, write_part
-from pytest_causechain.states.objects import IMAGE, Object, Target, Variable
-from pytest_causechain.states.shapes import Place
-from pytest_causechain.states.showing import is_plain, reference, show_pointers, show_raw, show_value
+from pytest_causechain.states.shapes import IMAGE, Object, PlacedLeaf, RootVariable, Target
 
+# A shorter one is more likely a number.
+LEAST_TEXT = 3
 Kind = Literal["value", "repoint", "create", "delete", "alias"]
 # Kinds of values that functions return in a register of this name.
-IN_ACCUMULATOR = ("int", "enum", "char", "bool", "pointer")
+IN_ACCUMULATOR = (IntType, EnumType, CharType, BoolType, PointerType)
 # The members and elements of a path: ".at", "[3]", ".x".
 PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 
 
-class Spot:
+def show_pointers(
+    matching: Matching, passing: tuple[Object, int], failing: tuple[Object, int], kind: int
+) -> tuple[str, str]:
+    """A pointer of the passing run and one of the failing run, each given with the object it lies in, in such a way
+    that they read differently."""
+    ours, theirs, left, right = matching.passing, matching.failing, passing[1], failing[1]
+    shown = (
+        show_loop(ours, *passing) or show_pointer(ours, left, kind),
+        show_loop(theirs, *failing) or show_pointer(theirs, right, kind),
+    )
+    if shown[0] == shown[1]:
+        shown = show_unequal_members(ours, left, theirs, right) or shown
+    if shown[0] == shown[1]:
+        # The other run's name for the object: in its own run this very pointer may be the shortest way there.
+        shown = (
+            show_mate(matching, ours, left, theirs) or f"{shown[0]} of its own",
+            show_mate(matching, theirs, right, ours) or f"{shown[1]} of its own",
+        )
+    if shown[0] == shown[1]:
+        shown = show_place(ours, left), show_place(theirs, right)
+    return shown
+
+
+def show_loop(graph: MemoryGraph, holder: Object, value: int) -> str | None:
+    """A pointer that leads back to an object through which one gets to it: `tree->left->left` is `tree` itself."""
+    target = graph.target(value)
+    if target.object is None or target.offset or target.object.kind == "variable":
+        return None
+    if all(o is not target.object for o, _ in graph.naming.ancestors(holder, 0)):
+        return None
+    return f"{graph.naming.name(target.object)} itself"
+
+
+def show_unequal_members(passing: MemoryGraph, left: int, failing: MemoryGraph, right: int) -> tuple[str, str] | None:
+    """Of two structs that begin alike, the first members that do not."""
+    source, target = passing.target(left), failing.target(right)
+    if source.object is None or target.object is None or source.object.type != target.object.type:
+        return None
+    if not passing.layouts.is_struct(source.object.type):
+        return None
+    ours = leaves_from(passing, source.object, source.offset)
+    theirs = leaves_from(failing, target.object, target.offset)
+    for one, other in zip(ours, theirs, strict=False):
+        shown = show_value(passing, source.object, one), show_value(failing, target.object, other)
+        if shown[0] != shown[1]:
+            name = other.path.removeprefix(".")
+            return f"{{..., {name} = {shown[0]}, ...}}", f"{{..., {name} = {shown[1]}, ...}}"
+    return None
+
+
+def show_mate(matching: Matching, graph: MemoryGraph, value: int, other: MemoryGraph) -> str | None:
+    target = graph.target(value)
+    if target.object is None:
+        return hex(value)
+    mate = matching.mates.get(target.object)
+    return reference(other, mate, target.offset) if mate is not None else None
+
+
+def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
+    """By what it leads to: a text, a function, a variable's name, a value as its initialiser."""
+    if not value:
+        return "NULL"
+    if graph.layouts.is_char(kind):
+        text = graph.memory.read_text(value)
+        if text is not None:
+            return show_text(text)
+    target = graph.target(value)
+    if target.module == IMAGE:
+        function = graph.program.function_at(target.offset)
+        if function is not None and function.address == target.offset:
+            return function.name
+    is_inside = target.offset > 0 and target.object is not None and not graph.layouts.is_struct(target.object.type)
+    if target.object is not None and (is_inside or target.object.kind == "variable"):
+        return reference(graph, target.object, target.offset) or hex(value)
+    if target.object is None:
+        return hex(value)
+    owner = graph.containers.owners.get(target.object)
+    if owner is not None and owner.container.nodes and not target.offset:
+        return drop_this(graph, graph.naming.name(target.object), graph.naming.frame(target.object))
+    run = target.object.shape.run_at(target.offset)
+    if run is not None and graph.layouts.containers(run.type):
+        width = graph.layouts.size(run.type)
+        start = target.offset - (target.offset - run.offset) % width
+        is_itself = graph.layouts.container(kind) is not None  # a string, say, and not what it lies in
+        place, type_ = (target.offset, kind) if is_itself else (start, run.type)
+        return graph.containers.show(target.object.address + place, type_)
+    if graph.is_raw(target.object):
+        data = graph.contents(target.object)
+        return show_text(data) if is_plain(data) else show_raw(graph, target.object, 0, 0)
+    return show_contents(graph, target.object, target.offset)
+
+
+def show_place(graph: MemoryGraph, value: int) -> str:
+    target = graph.target(value)
+    return f"{target.object.size} bytes at {hex(value)}" if target.object is not None else hex(value)
+
+
+def reference(graph: MemoryGraph, o: Object, offset: int) -> str | None:
+    """A pointer to a place in an object as an expression: `list->next`, `&point.y`, `a`, `&a[3]`."""
+    base = o.shape.base_of(offset)
+    name = graph.naming.name(o, base)
+    is_direct = o.kind == "variable" and not base
+    if offset == base:
+        is_array = isinstance(graph.layouts.type(o.type), ArrayType)
+        return f"&{name}" if is_direct and not is_array else name
+    path = path_at(graph, o, base, offset)
+    if path is None:
+        return None
+    return drop_this(
+        graph, f"&{write_part(is_direct, name, graph.naming.shorten(o, path))}", graph.naming.frame(o, base)
+    )
+
+
+def path_at(graph: MemoryGraph, o: Object, base: int, offset: int) -> str | None:
+    """What stands behind an object's name for the element or member at an offset, or one past the last."""
+    path, kind, offset = "", o.type, offset - base
+    if o.kind != "variable" or base:
+        run = o.shape.run_at(base)
+        kind = run.type if run is not None else kind
+        width = graph.layouts.size(kind)
+        path, offset = f"[{offset // width}]", offset % width
+    while True:
+        match graph.layouts.type(kind):
+            case ArrayType(target=kind):
+                width = graph.layouts.size(kind)
+                if not width:
+                    return None
+                path, offset = f"{path}[{offset // width}]", offset % width
+            case _ if not offset:
+                return path
+            case StructType(members=members):
+                before = [member for member in members if not member.width and member.offset <= offset]
+                if not before:
+                    return None
+                kind, offset = before[-1].type, offset - before[-1].offset
+                path += f".{before[-1].name}" if before[-1].name else ""
+            case _:
+                return None
+
+
+def show_contents(graph: MemoryGraph, o: Object, offset: int) -> str:
+    """The first members or elements, enough to recognise it, as an initialiser; an address would say nothing."""
+    leaves = (leaf for leaf in leaves_from(graph, o, offset) if VTABLE not in leaf.path)
+    members = [show_value(graph, o, leaf) for leaf in islice(leaves, MEMBERS_SHOWN + 1)]
+    if len(members) > MEMBERS_SHOWN:
+        members[MEMBERS_SHOWN:] = ["..."]
+    run = o.shape.run_at(offset)
+    name = graph.layouts.class_name(run.type) if run is not None else ""
+    return name + "{" + ", ".join(members) + "}"
+
+
+def leaves_from(graph: MemoryGraph, o: Object, offset: int) -> Iterator[Leaf]:
+    """Of a struct its own members only, of an array all elements that follow, without the slack of a single one."""
+    run = o.shape.run_at(offset)
+    width = graph.layouts.size(run.type if run is not None else o.type) or 1
+    is_one = run is None or graph.layouts.is_struct(run.type) or graph.is_single(o)
+    start = offset - (offset - (run.offset if run is not None else 0)) % width
+    for place in graph.leaves(o):
+        if place.leaf.offset >= offset and (not is_one or place.leaf.offset < start + width):
+            yield place.leaf
+
+
+def show_raw(graph: MemoryGraph, o: Object, offset: int, first: int) -> str:
+    """Memory of unknown type from an offset on, word by word, so that the word of number `first` is among those
+    shown."""
+    data = graph.contents(o)
+    pointers = {pointer.offset: pointer.value for pointer in graph.hidden_pointers(o)}
+    start = first if first >= MEMBERS_SHOWN else 0
+    words = ["..."] if start else []
+    for at in range(offset + start * POINTER_SIZE, len(data) - POINTER_SIZE + 1, POINTER_SIZE):
+        if len(words) >= MEMBERS_SHOWN:
+            words.append("...")
+            break
+        text = graph.memory.read_text(pointers[at]) if at in pointers else None
+        if text is not None and is_plain(text):
+            words.append(show_text(text))
+        else:
+            words.append("..." if at in pointers else str(WORD.unpack_from(data, at)[0]))
+    return "{" + ", ".join(words) + "}"
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether bytes look like a text up to their first NUL: numbers of a word have more NULs than that."""
+    text, end, _ = data.partition(b"\0")
+    return len(text) >= LEAST_TEXT and bool(end) and all(32 <= byte < 127 for byte in text)
+
+
+def show_value(graph: MemoryGraph, o: Object, leaf: Leaf) -> str:
+    """A value of an object. What a pointer leads to is shown when it is a text or a function: more would have no
+    end."""
+
+    def follow(value: int, kind: int) -> str:
+        is_telling = isinstance(graph.layouts.type(kind), CharType | FunctionType)
+        return show_pointer(graph, value, kind) if is_telling else "..."
+
+    return show_leaf(graph.layouts, leaf, graph.value(o, leaf), follow)
+
+
+class ValuePair:
     """One leaf of a pair of objects, as a delta tells it."""
 
-    def __init__(self, matching: Matching, ours: Object, theirs: Object, place: Place) -> None:
+    def __init__(self, matching: Matching, ours: Object, theirs: Object, place: PlacedLeaf) -> None:
         self.matching, self.ours, self.theirs, self.place = matching, ours, theirs, place
         self.leaf: Leaf = place.leaf
 
@@ -51,13 +276,13 @@ class Spot:
         if self.layouts.is_address_sized(self.leaf):
             left, right = (WORD.unpack(value)[0] for value in self.values)
             return right in self.matching.failing.starts or (not right and left in self.matching.passing.starts)
-        return self.layouts.kind(self.leaf.type) == "pointer"
+        return self.layouts.is_pointer(self.leaf.type)
 
     @property
     def pointed(self) -> int:
         """The type pointed to."""
-        row = self.layouts.row(self.leaf.type)
-        return int(row["target"]) if row["kind"] == "pointer" else BYTE
+        target = self.layouts.target(self.leaf.type)
+        return BYTE if target is None else target
 
     @property
     def is_raw(self) -> bool:
@@ -80,7 +305,7 @@ class Spot:
     def _differs_unset(self) -> bool:
         """Of a variable that nothing has been put into yet: what an earlier call left there may be a number that
         matters, but an address is none."""
-        if self.layouts.kind(self.leaf.type) == "pointer":
+        if self.layouts.is_pointer(self.leaf.type):
             return False
         left, right = (bytearray(value) for value in self.values)
         sides = ((self.matching.passing, self.ours), (self.matching.failing, self.theirs))
@@ -103,7 +328,7 @@ class Spot:
         """Pointers among the bytes are made alike if they lead to the same, and different if they do not: their values
         differ from run to run, or happen to be the same."""
         left, right = self.values
-        if self.layouts.kind(self.leaf.type) not in ("union", "char"):
+        if not isinstance(self.layouts.type(self.leaf.type), UnionType | CharType):
             return left, right
         matching, start, end = self.matching, self.leaf.offset, self.leaf.offset + self.leaf.size
         ours = {p.offset: p.value for p in matching.passing.pointers_within(self.ours, start, end)}
@@ -183,7 +408,7 @@ class Spot:
         if kind is None or not is_pool or (offset, kind) in (self.matching.mates[o].parts or ()):
             return None
         run = o.shape.run_at(offset)
-        is_text = run is not None and self.layouts.kind(kind) == "char"
+        is_text = run is not None and self.layouts.is_char(kind)
         return o, offset, offset + (run.count if run is not None and is_text else self.layouts.size(kind))
 
     # How it is told
@@ -233,7 +458,7 @@ class Spot:
         if not self.is_pointer:
             return None
         target = self.targets[1]
-        if not isinstance(target.object, Variable):
+        if not isinstance(target.object, RootVariable):
             return None
         # Its name depends on who looks: input[4], line[4].
         return f"{target.object.key}+{target.offset}"
@@ -266,7 +491,7 @@ class Spot:
         if any(one in graph.containers.owners or self._is_dynamic(one) for one, _ in above):
             return None
         name = self._part(naming.name(o, base), naming.shorten(o, self.path))
-        if name == RETURN_VALUE and self.layouts.kind(self.leaf.type) in IN_ACCUMULATOR:
+        if name == RETURN_VALUE and isinstance(self.layouts.type(self.leaf.type), IN_ACCUMULATOR):
             return f"$rax = {literal}"
         place = seen_from(graph, self.frame, name, naming.frame(o, base))
         if place is None or not is_written_out(place + literal):
@@ -338,16 +563,19 @@ class Spot:
             way = reference(graph, mate, target.offset)
             frame = graph.naming.frame(mate, mate.shape.base_of(target.offset))
             return seen_from(graph, self.frame, way, frame) if way is not None else None
-        if target.module == IMAGE and self.layouts.kind(self.pointed) == "function" and not shown.startswith("0x"):
+        is_function = isinstance(self.layouts.type(self.pointed), FunctionType)
+        if target.module == IMAGE and is_function and not shown.startswith("0x"):
             return shown
         return "0" if not value else None
 
 
 def assignable(layouts: Layouts, leaf: Leaf, shown: str) -> str | None:
     """A shown value as gdb reads it, whatever language the program is written in."""
-    kind = layouts.kind(leaf.type)
-    if kind == "bool":
-        return {"false": "0", "true": "1"}.get(shown, shown)
-    if kind in ("int", "enum", "char") and leaf.size <= POINTER_SIZE:
-        return shown.partition(" ")[0]
-    return shown if kind == "float" and leaf.size in FLOATS and shown.strip("-") not in ("inf", "nan") else None
+    match layouts.type(leaf.type):
+        case BoolType():
+            return {"false": "0", "true": "1"}.get(shown, shown)
+        case IntType() | EnumType() | CharType() if leaf.size <= POINTER_SIZE:
+            return shown.partition(" ")[0]
+        case FloatType() if leaf.size in FLOATS and shown.strip("-") not in ("inf", "nan"):
+            return shown
+    return None

@@ -1,33 +1,157 @@
 """Turns what two runs have outside their variables into parts that differ, and any of these into what it takes to
-change them: code, open files, output, directory, environment."""
+change them: code, open files, unread input line by line, output, directory, environment."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.alteration import OpenFile
-from pytest_causechain.states.environment import read_environment
-from pytest_causechain.states.inputs import ABSENT, Edit, input_edits, join_lines, word_edits
-from pytest_causechain.states.literals import show_text
-from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.wording import Wording
+from pytest_causechain.model.sequences import find_edits
+from pytest_causechain.states.layout import show_text
+from pytest_causechain.states.memory import WORD, Memory
 
-PartKind = Literal["code", "input", "position", "output", "directory", "umask", "environment"]
+# A program whose memory is ruined may have a vector without end.
+VARIABLES_LIMIT = 10_000
+ABSENT = ""
+# Only what C's input functions take for the end of a line.
+LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+OutsideKind = Literal["code", "input", "position", "output", "directory", "umask", "environment"]
 # So much of what was read or written last tells how far a run is.
 SHOWN_BYTES = 200
 
 
+class Told(Protocol):
+    """`key` names the variable independently of the calls on the stack, `name` as a programmer writes it here, in
+    frame number `frame`. `assignment` makes this change in the passing run as a C statement, where one can, `undo`
+    takes it back in the failing run. `group` are the ever smaller wholes it is a part of: scope, variable, object,
+    members and elements. `value_key`, of a pointer, is what it leads to in the failing run, by the key of that."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def passing(self) -> str: ...
+    @property
+    def failing(self) -> str: ...
+    @property
+    def frame(self) -> int | None: ...
+    @property
+    def assignment(self) -> str | None: ...
+    @property
+    def undo(self) -> str | None: ...
+    @property
+    def value_key(self) -> str | None: ...
+    @property
+    def group(self) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Part:
+class Wording:
+    """What is told of a delta, where nothing has to be found out for it."""
+
+    key: str
+    name: str
+    type: str
+    passing: str
+    failing: str
+    group: tuple[str, ...] = ()
+    frame: int | None = None
+    assignment: str | None = None
+    undo: str | None = None
+    value_key: str | None = None
+
+
+def read_environment(memory: Memory, environment: tuple[int, int] | None) -> dict[bytes, bytes]:
+    """By name; nothing where it is not known. Of two variables of one name the program finds the first."""
+    return {
+        name: value
+        for text in reversed(list_texts(memory, environment))
+        for name, separator, value in (text.partition(b"="),)
+        if separator
+    }
+
+
+def list_texts(memory: Memory, environment: tuple[int, int] | None) -> list[bytes]:
+    texts: list[bytes] = []
+    address = environment[1] if environment is not None else 0
+    while address and len(texts) < VARIABLES_LIMIT and (pointer := memory.word(address)):
+        texts.append((memory.read_text(pointer) or b"").rstrip(b"\0"))
+        address += WORD.size
+    return texts
+
+
+@dataclass(frozen=True, slots=True)
+class InputEdit:
+    """Lines of the passing run's unread input and the failing run's lines in their place."""
+
+    passing: tuple[bytes, ...]
+    failing: tuple[bytes, ...]
+    differs: bool
+
+
+def input_edits(passing: bytes, failing: bytes) -> tuple[InputEdit, ...]:
+    """Each line that differs is an edit by itself, so that it can be a cause of its own."""
+    ours, theirs = LINE.findall(passing), LINE.findall(failing)
+    edits: list[InputEdit] = []
+    here = there = 0
+    for i1, i2, j1, j2 in (*find_edits(ours, theirs), (len(ours), len(ours), len(theirs), len(theirs))):
+        if here < i1:
+            edits.append(InputEdit(tuple(ours[here:i1]), tuple(theirs[there:j1]), False))
+        if i1 < i2 or j1 < j2:
+            edits.append(InputEdit(tuple(ours[i1:i2]), tuple(theirs[j1:j2]), True))
+        here, there = i2, j2
+    return tuple(edits)
+
+
+def join_lines(parts: Sequence[Sequence[bytes]]) -> bytes:
+    """The last line of an input may lack its end; where others follow it, it gets one."""
+    lines = [line for part in parts for line in part]
+    return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines[:-1]) + b"".join(lines[-1:])
+
+
+def word_edits(edits: tuple[InputEdit, ...], lines_read: int, source: str = "stdin") -> Iterator[tuple[int, Wording]]:
+    """Number and wording of each edit that makes a difference."""
+    line = lines_read + 1
+    hunk = 0
+    for number, edit in enumerate(edits):
+        if not edit.differs:
+            hunk = number
+        else:
+            name = f"lines {line}-{line + len(edit.failing) - 1}" if len(edit.failing) > 1 else f"line {line}"
+            yield (
+                number,
+                Wording(
+                    key=source,  # which of its lines decides may change as it is read; it is one input
+                    name=f"{source} {name}",
+                    type="input",
+                    passing=show_lines(edit.passing),
+                    failing=show_lines(edit.failing),
+                    # Lines that follow one another belong together.
+                    group=("input", source, f"hunk {hunk}", name),
+                ),
+            )
+        line += len(edit.failing)
+
+
+def show_lines(lines: tuple[bytes, ...]) -> str:
+    return show_text(b"".join(lines).rstrip(b"\n").replace(b"\0", b"\\0")) if lines else ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class OutsidePart:
     """One difference: the code that a repair changes; an `edit`, by number, of what is unread of the file at descriptor
     `number`; the place that a run has come to in a file; what it has written; or something else that has one value, or
     one for each `name`."""
 
-    kind: PartKind
+    kind: OutsideKind
     number: int = 0
     edit: int = 0
     name: bytes = b""
@@ -39,7 +163,7 @@ class FilePair:
 
     passing: OpenFile
     failing: OpenFile
-    edits: tuple[Edit, ...]
+    edits: tuple[InputEdit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +177,8 @@ class OtherCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What of the greater state is to be changed, and into what; None: nothing. `code` is to be written to an
+class OutsideChange:
+    """What outside the variables is to be changed, and into what; None: nothing. `code` is to be written to an
     address of the run."""
 
     code: tuple[int, bytes] | None = None
@@ -64,7 +188,7 @@ class Surroundings:
     environment: dict[bytes, bytes] | None = None
 
 
-class Greater:
+class OutsideState:
     """That of both runs at a moment. What they are yet to execute is a part of it too: the `code` of a twin may bring
     about later what its variables do not show yet."""
 
@@ -89,43 +213,46 @@ class Greater:
         """What cannot be transferred, should something be missing."""
         return self._obstacles[0] if self._obstacles else None
 
-    def inputs(self) -> Iterator[tuple[Part, Wording]]:
+    def inputs(self) -> Iterator[tuple[OutsidePart, Wording]]:
         """What lies ahead of the runs."""
         passing, failing = self._visits
         if self._code is not None:
-            yield Part("code"), self._code.told
+            yield OutsidePart("code"), self._code.told
         for number, pair in self._files.items():
             read = pair.failing.content[: pair.failing.position].count(b"\n")
             for edit, told in word_edits(pair.edits, read, name_file(pair.failing, failing)):
-                yield Part("input", number, edit), told
+                yield OutsidePart("input", number, edit), told
         ours, theirs = self.environments
         for name in [*theirs, *(name for name in ours if name not in theirs)]:
             if ours.get(name) != theirs.get(name):
                 shown = f"environment {os.fsdecode(name)}"
-                yield Part("environment", name=name), word(shown, show_value(ours, name), show_value(theirs, name))
+                yield (
+                    OutsidePart("environment", name=name),
+                    word(shown, show_value(ours, name), show_value(theirs, name)),
+                )
         if passing.directory != failing.directory:
             paths = (show_path(passing.directory), show_path(failing.directory))
-            yield Part("directory"), word("working directory", *paths)
+            yield OutsidePart("directory"), word("working directory", *paths)
         if passing.umask != failing.umask and passing.umask is not None and failing.umask is not None:
-            yield Part("umask"), word("umask", f"{passing.umask:#o}", f"{failing.umask:#o}")
+            yield OutsidePart("umask"), word("umask", f"{passing.umask:#o}", f"{failing.umask:#o}")
 
-    def past(self) -> Iterator[tuple[Part, Wording]]:
+    def past(self) -> Iterator[tuple[OutsidePart, Wording]]:
         """What the runs have done to their files."""
         for number, pair in self._files.items():
             if pair.passing.role == "output":
                 told = word_output(pair)
-                kind: PartKind = "output"
+                kind: OutsideKind = "output"
             else:
                 told = word_position(pair, name_file(pair.failing, self._visits[1]))
                 kind = "position"
             if told is not None:
-                yield Part(kind, number), told
+                yield OutsidePart(kind, number), told
 
-    def change(self, chosen: Collection[Part], is_forwards: bool) -> Surroundings:
+    def change(self, chosen: Collection[OutsidePart], is_forwards: bool) -> OutsideChange:
         """Of the passing run when `is_forwards`, else of the failing one."""
         source = self._visits[is_forwards]
         kinds = {part.kind for part in chosen}
-        return Surroundings(
+        return OutsideChange(
             self._place_code(is_forwards) if "code" in kinds else None,
             tuple(
                 mix_file(pair, chosen, is_forwards)
@@ -142,7 +269,7 @@ class Greater:
         into = self._visits[not is_forwards]
         return into.load_map.to_run(self._code.address), self._code.failing if is_forwards else self._code.passing
 
-    def _mix_environment(self, chosen: Collection[Part], is_forwards: bool) -> dict[bytes, bytes]:
+    def _mix_environment(self, chosen: Collection[OutsidePart], is_forwards: bool) -> dict[bytes, bytes]:
         into, source = self.environments if is_forwards else self.environments[::-1]
         names = {part.name for part in chosen if part.kind == "environment"}
         mixed = {name: value for name, value in into.items() if name not in names or name in source}
@@ -156,16 +283,16 @@ def pair_files(passing: OpenFile, failing: OpenFile) -> FilePair:
     return FilePair(passing, failing, edits)
 
 
-def mix_file(pair: FilePair, chosen: Collection[Part], is_forwards: bool) -> OpenFile:
+def mix_file(pair: FilePair, chosen: Collection[OutsidePart], is_forwards: bool) -> OpenFile:
     into, source = (pair.passing, pair.failing) if is_forwards else (pair.failing, pair.passing)
     if not pair.edits:
         return replace(source, number=into.number)
     lines = [
-        edit.failing if (Part("input", into.number, number) in chosen) == is_forwards else edit.passing
+        edit.failing if (OutsidePart("input", into.number, number) in chosen) == is_forwards else edit.passing
         for number, edit in enumerate(pair.edits)
     ]
     rest = join_lines(lines)
-    known = source if Part("position", into.number) in chosen else into
+    known = source if OutsidePart("position", into.number) in chosen else into
     return replace(
         known,
         number=into.number,
@@ -189,7 +316,7 @@ def find_obstacles(ours: dict[int, OpenFile], theirs: dict[int, OpenFile]) -> It
             yield f"the runs have opened {failing.name} in different ways"
 
 
-def is_alike(visit: Visit, failing: Visit, part: Part, memories: tuple[Memory, Memory]) -> bool:
+def is_alike(visit: Visit, failing: Visit, part: OutsidePart, memories: tuple[Memory, Memory]) -> bool:
     """Whether a third run has come to have what the failing one has."""
     if part.kind == "directory":
         return visit.directory == failing.directory

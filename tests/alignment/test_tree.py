@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_causechain.alignment.trees import FOREIGN, Tree, build_tree
 from pytest_causechain.debugger.program import Function, ProgramMap, Statement
 from pytest_causechain.lab.laboratory import Event, Events
-from pytest_causechain.moments.tree import FOREIGN, Tree, build_tree
 
 # Each function has the addresses from its own up to the next one.
 MAIN, F, G, H = 1000, 2000, 3000, 4000

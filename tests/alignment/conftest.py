@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.runs import Command, Program
-from pytest_causechain.moments.timeline import Timeline
 
 Compare = Callable[..., tuple[PtraceLab, Timeline]]
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 from reaching import check_order, check_reached, check_route, find_line
 
+from pytest_causechain.alignment import timeline as timelines
+from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.model.moment import Moment
-from pytest_causechain.moments import timeline as timelines
-from pytest_causechain.moments.timeline import Timeline
 
 # The n-th argument of a run tells how often something is done.
 WALK = r"""
