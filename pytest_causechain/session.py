@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from pytest_causechain.kernel.companion import termination_interrupts
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.termination import termination_interrupts
 from pytest_causechain.progress import Progress
 from pytest_causechain.publishing import Publisher
 from pytest_causechain.settings import Settings, find_cache

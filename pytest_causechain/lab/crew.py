@@ -7,14 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from pytest_causechain.kernel.companion import Closing, CompanionLost, OwnDirectory
 from pytest_causechain.lab.engine import Fitness
 from pytest_causechain.lab.worker import CLOSING_SECONDS
 from pytest_causechain.lab.workers import Engine, Worker
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.closing import Closing
-from pytest_causechain.process.companion import CompanionLost
-from pytest_causechain.process.directories import OwnDirectory
 
 NO_PTRACE = "ptrace is not allowed there."
 # Makes a worker that has its temporary files in this directory.

@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, find_gdb
+from pytest_causechain.kernel.elf import names_symbol
+from pytest_causechain.kernel.linux import adopt_orphans, die_with_parent
+from pytest_causechain.kernel.processes import end_orphans, staying
 from pytest_causechain.lab.gdb_lab import GdbLab
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
@@ -30,16 +33,10 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
-from pytest_causechain.process.copied_stage import CopiedStage
-from pytest_causechain.process.elf import names_symbol
-from pytest_causechain.process.isolation import isolate
-from pytest_causechain.process.linux import adopt_orphans, die_with_parent
-from pytest_causechain.process.processors import staying
-from pytest_causechain.process.remains import end_orphans
-from pytest_causechain.process.self_tracing import traces_itself
-from pytest_causechain.process.stage import Stage
-from pytest_causechain.process.subject import CannotStart, require_tracing
 from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.sandbox.isolation import CopiedStage, isolate
+from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.subject import CannotStart, require_tracing, traces_itself
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

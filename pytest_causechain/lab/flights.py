@@ -9,14 +9,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pytest_causechain.kernel.processes import cpu_seconds, find_members, is_waiting, list_children, resident_bytes
 from pytest_causechain.model.intervention import Intervention, Patch
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.maps import cpu_seconds, is_waiting, list_children, resident_bytes
-from pytest_causechain.process.remains import find_members
-from pytest_causechain.process.subject import Subject
-from pytest_causechain.process.tracee import End, Finish, wait_for_any
+from pytest_causechain.sandbox.subject import Subject
+from pytest_causechain.tracee.tracee import End, Finish, wait_for_any
 
 # How often experiments are looked after: at most, and as a part of the time that one may take.
 LOOK_UP_SECONDS, LOOK_UP_SHARE = 0.02, 0.25

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest_causechain
+from pytest_causechain.kernel.companion import LOOK_UP_SECONDS, CompanionLost
 from pytest_causechain.lab.engine import Check, Open
 from pytest_causechain.lab.worker import ANSWER, CALL, CANCEL, END, HELLO, LOST, PING, START, STOP
 from pytest_causechain.lab.workers import HELLO_SECONDS, Engine, Worker
-from pytest_causechain.process.companion import LOOK_UP_SECONDS, CompanionLost
 
 if TYPE_CHECKING:
     from execnet import Gateway

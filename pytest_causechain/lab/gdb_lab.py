@@ -12,6 +12,7 @@ from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.debugger.gdb import Gdb
 from pytest_causechain.debugger.launch import Launch, write_launch
 from pytest_causechain.debugger.visit import REGISTERS, Visit, find_register, make_visit
+from pytest_causechain.kernel.processes import Mapping, NotMapped, locate_modules
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, RECORD, Lab, Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
 from pytest_causechain.lab.presence import Presence
@@ -21,9 +22,8 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.maps import Mapping, NotMapped, locate_modules
-from pytest_causechain.process.stage import Stage
-from pytest_causechain.process.subject import CannotStart, explain_other_libraries
+from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.subject import CannotStart, explain_other_libraries
 
 
 class GdbLab(Lab):

@@ -16,6 +16,8 @@ from pathlib import Path
 from pytest_causechain.debugger.program import Signature
 from pytest_causechain.debugger.scope import LIBRARY_MEMBER, Scope
 from pytest_causechain.debugger.visit import VisitedFrame
+from pytest_causechain.kernel.elf import find_build_id, read_sections
+from pytest_causechain.kernel.processes import read_mappings
 from pytest_causechain.lab.flights import Job, Limits
 from pytest_causechain.lab.laboratory import Side, name_other
 from pytest_causechain.lab.ptrace_lab import PtraceLab
@@ -25,18 +27,21 @@ from pytest_causechain.model.intervention import Intervention, Like, Patch, Seen
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.place import Place
-from pytest_causechain.process.alteration import find_anchor, pass_by, read_comparison, read_value
-from pytest_causechain.process.effects import Effect, Effects
-from pytest_causechain.process.elf import find_build_id, read_sections
-from pytest_causechain.process.maps import read_mappings
-from pytest_causechain.process.marks import Marks
-from pytest_causechain.process.stage import Stage
-from pytest_causechain.process.subject import Subject
-from pytest_causechain.process.threads import ProcessGone
-from pytest_causechain.process.tracee import NotReached
-from pytest_causechain.process.variants import Compared, Variant
-from pytest_causechain.process.watching import watch
-from pytest_causechain.process.watchpoint import TooOften, watch_writes
+from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.subject import Subject
+from pytest_causechain.tracee.alteration import (
+    TooOften,
+    find_anchor,
+    pass_by,
+    read_comparison,
+    read_value,
+    watch,
+    watch_writes,
+)
+from pytest_causechain.tracee.effects import Compared, Effect, Effects, Variant
+from pytest_causechain.tracee.threads import ProcessGone
+from pytest_causechain.tracee.tracee import NotReached
+from pytest_causechain.tracee.tracer import Marks
 
 # The side of a command that is run once.
 OTHERWISE: Side = "otherwise"

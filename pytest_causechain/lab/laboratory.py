@@ -12,12 +12,12 @@ from typing import NamedTuple, overload
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.kernel.companion import Closing
 from pytest_causechain.model.isolation import NO_BOUNDS, NO_ISOLATION, Bounds, Isolation
 from pytest_causechain.model.load_map import LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.closing import Closing
 
 # "passing" or "failing"; a lab may know of further runs by other names.
 Side = str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pytest_causechain.process.elf import MAGIC, read_sections
+from pytest_causechain.kernel.elf import MAGIC, read_sections
 
 DEBUG_SECTIONS = {b".debug_info", b".zdebug_info"}
 

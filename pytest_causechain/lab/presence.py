@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.stage import Stage
+from pytest_causechain.sandbox.stage import Stage
 
 
 class Presence:

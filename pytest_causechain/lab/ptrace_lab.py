@@ -29,6 +29,17 @@ from pytest_causechain.debugger.visit import (
     make_registers,
     merge_register,
 )
+from pytest_causechain.kernel.linux import PAGE, PR_SET_PTRACER, is_supported
+from pytest_causechain.kernel.processes import (
+    Mapping,
+    argument_start,
+    await_writers,
+    read_directory,
+    read_mappings,
+    read_umask,
+    roam,
+    skip_unused_stack,
+)
 from pytest_causechain.lab.flights import Flight, Job, always, fly
 from pytest_causechain.lab.laboratory import Side, Trace
 from pytest_causechain.lab.libraries import Libraries, choose_libraries
@@ -39,27 +50,15 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Frame, Observation
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.alteration import alter
-from pytest_causechain.process.files import find_environment, read_files, replace_file
-from pytest_causechain.process.injection import call_function, inject
-from pytest_causechain.process.limits import NOTHING_USED, Usage, allow, limit_run
-from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
-from pytest_causechain.process.maps import (
-    Mapping,
-    argument_start,
-    read_directory,
-    read_mappings,
-    read_umask,
-    skip_unused_stack,
-)
-from pytest_causechain.process.processors import roam
-from pytest_causechain.process.remains import await_writers
-from pytest_causechain.process.stage import Stage
-from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
-from pytest_causechain.process.threads import ProcessGone
-from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, Tracee
-from pytest_causechain.process.tracer import Tracer
+from pytest_causechain.sandbox.files import find_environment, read_files, replace_file
+from pytest_causechain.sandbox.isolation import NOTHING_USED, Usage, allow, limit_run
+from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.subject import OUTPUT, CannotStart, Subject, is_ours, launch
 from pytest_causechain.states.memory import HEADER, measure_mapped_chunk
+from pytest_causechain.tracee.alteration import alter
+from pytest_causechain.tracee.threads import ProcessGone
+from pytest_causechain.tracee.tracee import WORD, End, Finish, NotReached, Tracee, call_function, inject
+from pytest_causechain.tracee.tracer import Tracer
 
 # What a state may weigh; a larger one is cut off here, and that is told.
 MEMORY_LIMIT = 256 << 20

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from pytest_causechain.debugger.gdb import unusable
 from pytest_causechain.debugger.program import ProgramMap, Signature
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.kernel.companion import Companion, CompanionLost, uninterrupted
 from pytest_causechain.lab.batch import Batch
 from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.engine import Answer, Call, Open
@@ -42,9 +43,7 @@ from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.place import Place
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
-from pytest_causechain.process.effects import Effect
-from pytest_causechain.process.variants import Compared, Variant
+from pytest_causechain.tracee.effects import Compared, Effect, Variant
 
 # Beyond the user's time limit: for what has begun to come to its end.
 GRACE_SECONDS = 10.0

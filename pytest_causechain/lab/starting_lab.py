@@ -9,18 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from pytest_causechain.debugger.gdb import addresses_vary
+from pytest_causechain.kernel.processes import PROCESSORS, needs_processors, read_mappings
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side
 from pytest_causechain.lab.presence import Presence
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp
-from pytest_causechain.process.copies import CannotCopy, Template
-from pytest_causechain.process.footholds import Watched
-from pytest_causechain.process.maps import read_mappings
-from pytest_causechain.process.processors import PROCESSORS, needs_processors
-from pytest_causechain.process.stage import Stage
-from pytest_causechain.process.subject import Subject, launch
-from pytest_causechain.process.tracer import Tracer
+from pytest_causechain.sandbox.copies import CannotCopy, Template
+from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.subject import Subject, launch
+from pytest_causechain.tracee.stubs import Watched
+from pytest_causechain.tracee.tracer import Tracer
 
 # Each is a stopped process; a search returns to the last few moments again and again.
 TEMPLATES_KEPT = 8

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_causechain.debugger.program import ProgramMap
-from pytest_causechain.process.dwarf import list_producers
+from pytest_causechain.kernel.elf import list_producers
 from pytest_causechain.report.wording import count_of
 
 # How gcc notes the options it was called with; an -O0 behind another one would win, but who does that.

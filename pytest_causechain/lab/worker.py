@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest_causechain
-from pytest_causechain.process.companion import Companion, CompanionLost
+from pytest_causechain.kernel.companion import Companion, CompanionLost
 
 if TYPE_CHECKING:
     from execnet.gateway_base import Channel

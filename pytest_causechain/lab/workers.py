@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from pytest_causechain.kernel.companion import LOOK_UP_SECONDS, Companion, CompanionLost, uninterrupted
 from pytest_causechain.lab.engine import Answer, Check, Fitness, Open
 from pytest_causechain.lab.worker import CANCEL, CLOSING_SECONDS, ENGINE, RESET
 from pytest_causechain.model.command import Command, Program
-from pytest_causechain.process.companion import LOOK_UP_SECONDS, Companion, CompanionLost, uninterrupted
 
 # For a worker's first word and the check of a program: it may have to import all of Python through a network.
 HELLO_SECONDS = 30.0

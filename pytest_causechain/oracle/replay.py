@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_causechain.kernel.companion import Closing, Companion, CompanionLost, uninterrupted
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
@@ -22,8 +23,6 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.messages import Answer, Question, Task
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.process.closing import Closing
-from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
 # For the teardown of session fixtures, when nobody waits for a verdict any more.
 CLOSING_SECONDS = 10.0

@@ -25,7 +25,6 @@ from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
-from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.findings import Attempt, Findings, Found
 from pytest_causechain.repairs.harm import Harm, PassingRun
 from pytest_causechain.repairs.judging import Ask, Judge
@@ -33,6 +32,7 @@ from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
 from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
+from pytest_causechain.tracee.effects import Variant
 
 # In one failing run, before no more values are tried: where something repairs it, they would repair the same lines.
 MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 800

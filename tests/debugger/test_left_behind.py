@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.process.remains import await_writers, end_group, find_members
+from pytest_causechain.kernel.processes import await_writers, end_group, find_members
 
 # Nothing here takes that long; where it is waited for, the wait must end by itself.
 FAR_SECONDS = 60.0

@@ -20,6 +20,8 @@ import pytest
 from places import PLENTY_SECONDS, find_function, find_global
 
 import pytest_causechain
+from pytest_causechain.kernel.companion import CompanionLost
+from pytest_causechain.kernel.processes import list_children
 from pytest_causechain.lab import gateways, remote_lab
 from pytest_causechain.lab.crew import Crew, MakeWorker, Share
 from pytest_causechain.lab.engine import Call
@@ -32,8 +34,6 @@ from pytest_causechain.model.intervention import Intervention, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.process.companion import CompanionLost
-from pytest_causechain.process.maps import list_children
 from pytest_causechain.recording.programs import identify_program
 
 PROGRAM = r"""

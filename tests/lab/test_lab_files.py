@@ -18,9 +18,9 @@ from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.process import isolation
-from pytest_causechain.process.copied_stage import MOST_FILES
-from pytest_causechain.process.stage import SCRATCH_DIRECTORIES, is_within
+from pytest_causechain.sandbox import isolation
+from pytest_causechain.sandbox.isolation import MOST_FILES
+from pytest_causechain.sandbox.stage import SCRATCH_DIRECTORIES, is_within
 
 WRITER = r"""
 #include <stdio.h>

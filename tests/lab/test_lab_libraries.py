@@ -20,7 +20,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.moments.tree import Tree, build_tree
-from pytest_causechain.process import subject
+from pytest_causechain.sandbox import subject
 
 PLENTY_SECONDS = 300.0
 MAIN = """

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from places import find_processes
 
+from pytest_causechain.kernel.processes import list_children
 from pytest_causechain.lab import starting_lab
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.ptrace_lab import PtraceLab
@@ -23,9 +24,8 @@ from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
-from pytest_causechain.process import subject
-from pytest_causechain.process.copies import CannotCopy
-from pytest_causechain.process.maps import list_children
+from pytest_causechain.sandbox import subject
+from pytest_causechain.sandbox.copies import CannotCopy
 
 PROGRAM = r"""
 #include <fcntl.h>
