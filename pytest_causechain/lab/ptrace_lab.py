@@ -29,7 +29,7 @@ from pytest_causechain.debugger.visit import (
     make_registers,
     merge_register,
 )
-from pytest_causechain.kernel.linux import PAGE, PR_SET_PTRACER, is_supported
+from pytest_causechain.kernel.linux import PAGE, PR_SET_PTRACER
 from pytest_causechain.kernel.processes import (
     Mapping,
     argument_start,
@@ -53,7 +53,7 @@ from pytest_causechain.model.transfer import NOTHING, Transfer
 from pytest_causechain.sandbox.files import find_environment, read_files, replace_file
 from pytest_causechain.sandbox.isolation import NOTHING_USED, Usage, allow, limit_run
 from pytest_causechain.sandbox.stage import Stage
-from pytest_causechain.sandbox.subject import OUTPUT, CannotStart, Subject, is_ours, launch
+from pytest_causechain.sandbox.subject import OUTPUT, Subject, is_ours, launch
 from pytest_causechain.states.memory import HEADER, measure_mapped_chunk
 from pytest_causechain.tracee.alteration import alter
 from pytest_causechain.tracee.threads import ProcessGone
@@ -73,9 +73,6 @@ FRAMES_LIMIT = 10_000
 
 class PtraceLab(StartingLab):
     """Use as a context manager, in a process with a single thread: SIGCHLD is blocked there until it is closed."""
-
-    # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
-    recordable = 2_000_000
 
     def __init__(
         self,
@@ -401,18 +398,3 @@ def find_libraries(command: Command, patterns: Sequence[str], deadline: float) -
     with ending(launch(command, False, deadline)) as subject:
         mapped = [mapping.name for mapping in read_mappings(subject.pid)]
     return choose_libraries(mapped, command.program.path, patterns)
-
-
-def is_suitable(passing: Command, failing: Command, deadline: float) -> bool:
-    """Whether both runs can be traced here."""
-    if not is_supported():
-        return False
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    try:
-        for command in (passing, failing):
-            launch(command, False, deadline).kill()
-    except (CannotStart, OSError):
-        return False
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    return True

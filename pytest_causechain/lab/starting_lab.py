@@ -8,13 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from pytest_causechain.debugger.gdb import addresses_vary
 from pytest_causechain.kernel.processes import PROCESSORS, needs_processors, read_mappings
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side
 from pytest_causechain.lab.presence import Presence
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.refusal import BudgetUsedUp
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.sandbox.copies import CannotCopy, Template
 from pytest_causechain.sandbox.stage import Stage
 from pytest_causechain.sandbox.subject import Subject, launch
@@ -101,7 +100,10 @@ class StartingLab(Lab):
             subject.kill()
             raise
         if find_addresses(command, deadline) != find_addresses(command, deadline):
-            raise addresses_vary(command.program.path)
+            raise Refusal(
+                f"the addresses of {command.program.path} change from run to run, since this container forbids "
+                "personality(): start it with --security-opt seccomp=unconfined."
+            )
         return None
 
     def _forget(self, side: Side) -> None:

@@ -46,7 +46,6 @@ from pytest_causechain.kernel.linux import (
     mount,
     raise_interface,
     show_to_children,
-    unmount,
     unshare,
 )
 from pytest_causechain.model.command import Command
@@ -270,17 +269,6 @@ class Stage:
                 if any(place.startswith(directory) for directory in wanted) and len(told) < FILES_TOLD:
                     told[place] = read_content(path)
         return leave_out(command.inputs, told)
-
-    def collect_shared(self, command: Command) -> tuple[tuple[str, bytes | None], ...]:
-        """The same of a run that has no view of its own."""
-        shared = {number: self._shared[number][0] for number in self._find_touched()}
-        return self.collect(command, View(upper=shared))
-
-    def renew(self) -> None:
-        """Nothing is left of what runs without views of their own have written; none may be there any more."""
-        for number in self._find_touched():
-            unmount(self._areas[number])
-            self._cover(number)
 
 
 def leave_out(files: Iterable[InputFile], told: dict[str, bytes | None]) -> tuple[tuple[str, bytes | None], ...]:
