@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Pipe  # by this name: the other imports it only when it is called
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PREFIX, LOCK = "causechain-", "lock"
 REMOVE_SECONDS = 2.0
-# How often it is asked, amid an exchange, whether anybody still waits for the answer.
+# How often we look, amid an exchange, whether anybody still waits for the answer.
 LOOK_UP_SECONDS = 0.2
 
 # The path of our own modules comes first: it may be known to this process only.
@@ -153,18 +153,17 @@ class Companion:
         module: str,
         cwd: Path | None = None,
         environment: Mapping[str, str] | None = None,
-        check: Callable[[], None] = lambda: None,
+        cancelled: threading.Event | None = None,
         temporary: str | None = None,
     ) -> None:
-        """Without an environment of its own it takes no notice of variables meant for the user's Python. `check` is
-        called while an answer is waited for, and raises when nobody wants it any more. Its temporary directory is made
-        in `temporary`."""
+        """Without an environment of its own it takes no notice of variables meant for the user's Python. Waiting for an
+        answer ends with a KeyboardInterrupt once `cancelled` is set. Its temporary directory is made in `temporary`."""
         # An answer is waited for, or was in vain.
         self.is_busy = False
         # Answers that nobody waits for.
         self._ignored = 0
         self._sending = threading.Lock()
-        self.check = check
+        self.cancelled = cancelled or threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection, theirs = Pipe()
         # Nothing is ever written to it: its end tells the companion of our own.
@@ -217,7 +216,8 @@ class Companion:
 
     def _receive(self, deadline: float) -> bytes:
         while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
-            self.check()
+            if self.cancelled.is_set():
+                raise KeyboardInterrupt
             if time.monotonic() >= deadline:
                 raise CompanionLost(is_late=True)
         return self._connection.recv_bytes()

@@ -12,98 +12,113 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pytest_causechain
 from pytest_causechain.kernel.companion import Companion, CompanionLost
 
 if TYPE_CHECKING:
-    from execnet.gateway_base import Channel
+    from execnet.gateway_base import Channel as GatewayChannel
 
 # What a gateway is sent to execute.
 START = """
 (temporary,) = channel.receive()
-from pytest_causechain.lab.worker import serve
+from pytest_causechain.lab.relay import serve
 serve(channel, temporary)
 """
 ENGINE = "pytest_causechain.lab.engine"
 CLOSING_SECONDS = 5.0
-# The first word of each message; then comes the number of the engine. CANCEL is passed on to it amid a call: what it
-# was not asked for by then it will not be. RESET has an engine give up its lab, for another.
-CALL, CANCEL, END, PING, RESET, STOP = "call", "cancel", "end", "ping", "reset", "stop"
-# Of each answer.
+# Orders to an engine. CANCEL: what it was not asked for by then it will not be. RESET: it gives up its lab, for
+# another one.
+CANCEL: Final = "cancel"
+RESET: Final = "reset"
+Order = Literal["cancel", "reset"]
+# The other kinds of frames that a worker gets: CALL and END are for one of its engines, PING is answered amid work too.
+CALL, END, PING, STOP = "call", "end", "ping", "stop"
+# Those that it sends.
 HELLO, ANSWER, LOST = "hello", "answer", "lost"
 
 
-class _Over(Exception):
-    """Nobody waits for the answer any more."""
+class Frame(NamedTuple):
+    """What passes through a gateway, as a tuple. `number` is that of an engine; `seconds` is how long an answer is
+    waited for, or what a worker's clock shows; `text` is a worker's version, or what a lost engine has printed."""
+
+    kind: str
+    number: int = -1
+    data: bytes = b""
+    seconds: float = 0.0
+    text: str = ""
+    is_late: bool = False
 
 
-def serve(channel: Channel, temporary: str | None) -> None:
+def serve(channel: GatewayChannel, temporary: str | None) -> None:
     """Until the other side says STOP or is gone. Engines have their files in `temporary`."""
-    messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     engines: dict[int, Companion] = {}
     # Those that wait for another lab.
     spare: list[Companion] = []
     sending = threading.Lock()
-    # Engines that are to end, even amid work; of the worker as a whole with STOP in it.
-    ended: set[int | str] = set()
+    # By the number of an engine: it is to end, even amid work. -1 stands for those that wait.
+    ended: dict[int, threading.Event] = {-1: threading.Event()}
+    is_over = threading.Event()
 
-    def send(*message: object) -> None:
+    def send(frame: Frame) -> None:
         with sending:
-            channel.send(message)
+            channel.send(tuple(frame))
 
-    def receive(message: tuple[Any, ...]) -> None:
+    def receive(message: tuple[str]) -> None:
         """In execnet's own thread: an answer to PING comes from a busy worker too."""
-        if message[0] == PING:
-            send(PING)
+        frame = Frame(*message)
+        if frame.kind == PING:
+            send(frame)
             return
-        if message[0] == CANCEL:
-            if (engine := engines.get(message[1])) is not None:
+        if frame.kind == CANCEL:
+            if (engine := engines.get(frame.number)) is not None:
                 engine.send(CANCEL)
             return
-        if message[0] in (END, STOP):
-            ended.add(message[-1])
-        messages.put(message)
-
-    def check(*ends: int | str) -> None:
-        if not ended.isdisjoint(ends):
-            raise _Over
+        if frame.kind == END:
+            ended.setdefault(frame.number, threading.Event()).set()
+        if frame.kind == STOP:
+            is_over.set()
+            for event in list(ended.values()):
+                event.set()
+        frames.put(frame)
 
     def open_engine(number: int) -> Companion:
         engine = spare.pop() if spare else Companion(ENGINE, temporary=temporary)
-        engine.check = partial(check, number, STOP)
+        engine.cancelled = ended.setdefault(number, threading.Event())
         return engine
 
     def put_by(engine: Companion) -> None:
-        engine.check = partial(check, STOP)
+        engine.cancelled = ended[-1]
         try:
             engine.exchange(RESET, CLOSING_SECONDS)
             spare.append(engine)
-        except (CompanionLost, _Over):
+        except (CompanionLost, KeyboardInterrupt):
             engine.close()
 
     channel.setcallback(receive, endmarker=(STOP,))
     # OSError: the other side is gone.
     with undisturbed(), contextlib.suppress(OSError):
         try:
-            send(HELLO, pytest_causechain.__version__, time.monotonic())
+            send(Frame(HELLO, seconds=time.monotonic(), text=pytest_causechain.__version__))
             spare.append(Companion(ENGINE, temporary=temporary))
-            while (message := messages.get())[0] != STOP:
-                if message[0] == END:
-                    if message[1] in engines:
-                        put_by(engines.pop(message[1]))
+            while (frame := frames.get()).kind != STOP and not is_over.is_set():
+                number = frame.number
+                if frame.kind == END:
+                    if number in engines:
+                        put_by(engines.pop(number))
+                    ended.pop(number, None)
                     continue
-                _, number, data, timeout_seconds = message
                 if number not in engines:
                     engines[number] = open_engine(number)
                 try:
-                    send(ANSWER, number, engines[number].exchange_bytes(data, timeout_seconds))
+                    answer = engines[number].exchange_bytes(frame.data, frame.seconds)
+                    send(Frame(ANSWER, number, answer))
                 except CompanionLost as lost:
                     engines.pop(number).close()
-                    send(LOST, number, lost.is_late, lost.log)
-                except _Over:
+                    send(Frame(LOST, number, text=lost.log, is_late=lost.is_late))
+                except KeyboardInterrupt:  # it is to end, and the answer is not waited for
                     engines.pop(number).close()
         finally:
             for engine in (*engines.values(), *spare):

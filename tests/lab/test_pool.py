@@ -22,13 +22,12 @@ from places import PLENTY_SECONDS, find_function, find_global
 import pytest_causechain
 from pytest_causechain.kernel.companion import CompanionLost
 from pytest_causechain.kernel.processes import list_children
-from pytest_causechain.lab import gateways, remote_lab
-from pytest_causechain.lab.crew import Crew, MakeWorker, Share
-from pytest_causechain.lab.engine import Call
-from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.gateways import GatewayWorker
+from pytest_causechain.lab import remote_lab, workers
+from pytest_causechain.lab.laboratory import RunLimits
+from pytest_causechain.lab.messages import Call
+from pytest_causechain.lab.pool import MakeWorker, Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.lab.workers import OwnWorker
+from pytest_causechain.lab.workers import GatewayWorker, OwnWorker
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.intervention import Intervention, Spot
 from pytest_causechain.model.moment import Stop
@@ -52,7 +51,7 @@ int main(void)
 """
 # As many as one engine would take a while for.
 NUMBERS = range(40)
-OpenCrew = Callable[..., Crew]
+OpenPool = Callable[..., Pool]
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +74,14 @@ def group() -> Iterator[execnet.Group]:
 
 
 @pytest.fixture
-def open_crew(group, tmp_path, monkeypatch) -> Iterator[OpenCrew]:
-    """open_crew(*specs): workers of these kinds, which leave nothing behind."""
+def open_pool(group, tmp_path, monkeypatch) -> Iterator[OpenPool]:
+    """open_pool(*specs): workers of these kinds, which leave nothing behind."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(remote_lab, "WORTHWHILE_SECONDS", 0.0)
     with contextlib.ExitStack() as stack:
 
-        def open_one(*specs: str) -> Crew:
-            return stack.enter_context(Crew([make_worker(group, n, spec) for n, spec in enumerate(specs)]))
+        def open_one(*specs: str) -> Pool:
+            return stack.enter_context(Pool([make_worker(group, n, spec) for n, spec in enumerate(specs)]))
 
         yield open_one
     assert list(tmp_path.iterdir()) == []
@@ -93,12 +92,12 @@ def make_worker(group: execnet.Group, number: int, spec: str) -> MakeWorker:
     name = f"w{number}"
     if spec == "own":
         return partial(OwnWorker, name)
-    return partial(GatewayWorker, name, group.makegateway(f"{spec}//id={name}"), spec.startswith("popen"))
+    return partial(GatewayWorker, name, group.makegateway(f"{spec}//id={name}"), is_local=spec.startswith("popen"))
 
 
-def open_lab(command: Command, crew: Crew | None, is_parallel: bool = True) -> RemoteLab:
-    share = Share(crew, is_parallel) if crew is not None else None
-    return RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, share=share)
+def open_lab(command: Command, pool: Pool | None, is_parallel: bool = True) -> RemoteLab:
+    share = Share(pool, is_parallel) if pool is not None else None
+    return RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, share=share)
 
 
 def stop_at_main(lab: RemoteLab) -> tuple[Stop, ...]:
@@ -139,20 +138,20 @@ def worker(request) -> str:
 
 class TestSpreading:
     @pytest.mark.parametrize("workers", [1, 2, 3])
-    def test_same_results_on_any_number_of_workers(self, command, open_crew, worker, workers):
-        crew = open_crew(*[worker] * workers)
-        with open_lab(command, crew) as lab:
+    def test_same_results_on_any_number_of_workers(self, command, open_pool, worker, workers):
+        pool = open_pool(*[worker] * workers)
+        with open_lab(command, pool) as lab:
             await_width(lab, workers)
             assert try_numbers(lab) == EXPECTED
             spot = Spot("return", (Stop(find_function(lab, "twice"), 1),), "rdi", 4)
             attempts = [Intervention(spot, number.to_bytes(4, "little")) for number in NUMBERS]
-            changed = lab.interventions("failing", attempts, Limits(5.0, 20.0, 1 << 16))
+            changed = lab.interventions("failing", attempts, RunLimits(5.0, 20.0, 1 << 16))
             assert [run.stdout for run in changed] == EXPECTED
-            assert crew.busy == workers
-        assert (crew.busy, crew.notes) == (0, [])
+            assert pool.busy == workers
+        assert (pool.busy, pool.notes) == (0, [])
 
-    def test_what_nobody_asked_for_is_cancelled_on_the_others_too(self, command, open_crew, worker):
-        with open_lab(command, open_crew(worker, worker)) as lab:
+    def test_what_nobody_asked_for_is_cancelled_on_the_others_too(self, command, open_pool, worker):
+        with open_lab(command, open_pool(worker, worker)) as lab:
             await_width(lab, 2)
             lab.run_seconds = 2 * PLENTY_SECONDS
             transfers = set_numbers(lab, [5, -1])
@@ -165,207 +164,197 @@ class TestSpreading:
                 while helper.is_busy and time.monotonic() < deadline:
                     time.sleep(0.01)
             # An order to cancel that came too late is not taken for the next experiment.
-            helper.engine.cancel()
+            helper.channel.cancel()
             seen = lab.speculate("passing", stop_at_main(lab), set_numbers(lab, [5, 7]))
             assert [run.stdout for run in seen] == [b"10\n", b"14\n"]
 
-    def test_one_at_a_time(self, command, open_crew, worker):
-        crew = open_crew(worker, worker)
-        with open_lab(command, crew, is_parallel=False) as lab:
+    def test_one_at_a_time(self, command, open_pool, worker):
+        pool = open_pool(worker, worker)
+        with open_lab(command, pool, is_parallel=False) as lab:
             for _ in range(3):
                 assert try_numbers(lab) == EXPECTED
-            assert (lab.width, crew.busy) == (1, 1)
+            assert (lab.width, pool.busy) == (1, 1)
 
-    def test_who_works_for_another_diagnosis_is_left_alone(self, command, open_crew, worker):
-        crew = open_crew(worker, worker)
-        with open_lab(command, crew) as one, open_lab(command, crew) as other:
-            assert [worker.leases for worker in crew.workers] == [1, 1]
+    def test_who_works_for_another_diagnosis_is_left_alone(self, command, open_pool, worker):
+        pool = open_pool(worker, worker)
+        with open_lab(command, pool) as one, open_lab(command, pool) as other:
+            assert [worker.leases for worker in pool.workers] == [1, 1]
             for lab in (one, other):
                 assert try_numbers(lab) == EXPECTED
                 assert lab.width == 1
 
-    def test_who_rests_leaves_its_worker_to_others(self, command, open_crew, worker):
-        crew = open_crew(worker, worker)
-        with open_lab(command, crew) as one, open_lab(command, crew) as other:
+    def test_who_rests_leaves_its_worker_to_others(self, command, open_pool, worker):
+        pool = open_pool(worker, worker)
+        with open_lab(command, pool) as one, open_lab(command, pool) as other:
             with other.resting():
                 await_width(one, 2)
-            assert [worker.leases for worker in crew.workers] == [1, 2]
+            assert [worker.leases for worker in pool.workers] == [1, 2]
             assert try_numbers(other) == EXPECTED
-        assert crew.busy == 0
+        assert pool.busy == 0
 
-    def test_free_workers_are_shared_fairly(self, command, open_crew):
-        crew = open_crew(*["own"] * 4)
-        with crew.diagnosing(), crew.diagnosing(), open_lab(command, crew), open_lab(command, crew):
-            borrowed = [crew.borrow() for _ in range(3)]
-            assert [len(engines) for engines in borrowed] == [1, 1, 0]
-            for engine in chain(*borrowed):
-                engine.close()
+    def test_free_workers_are_shared_fairly(self, command, open_pool):
+        pool = open_pool(*["own"] * 4)
+        with pool.diagnosing(), pool.diagnosing(), open_lab(command, pool), open_lab(command, pool):
+            borrowed = [pool.borrow() for _ in range(3)]
+            assert [len(channels) for channels in borrowed] == [1, 1, 0]
+            for channel in chain(*borrowed):
+                channel.close()
 
 
 class TestSpareEngines:
-    def test_the_next_lab_need_not_wait_for_a_new_process(self, command, open_crew, group):
-        crew = open_crew("popen")
+    def test_the_next_lab_need_not_wait_for_a_new_process(self, command, open_pool, group):
+        pool = open_pool("popen")
         seen = []
         for _ in range(3):
-            with open_lab(command, crew) as lab:
+            with open_lab(command, pool) as lab:
                 assert try_numbers(lab) == EXPECTED
                 seen.append(list_children(group["w0"]._io.popen.pid))
         assert len(seen[0]) == 1
         assert seen[0] == seen[1] == seen[2]
 
-    def test_one_that_has_died_meanwhile(self, command, open_crew, group):
-        crew = open_crew("popen")
-        with open_lab(command, crew) as lab:
+    def test_one_that_has_died_meanwhile(self, command, open_pool, group):
+        pool = open_pool("popen")
+        with open_lab(command, pool) as lab:
             assert try_numbers(lab) == EXPECTED
         (spare,) = list_children(group["w0"]._io.popen.pid)
         os.kill(spare, signal.SIGKILL)
-        with open_lab(command, crew) as lab:
+        with open_lab(command, pool) as lab:
             assert try_numbers(lab) == EXPECTED
-        assert crew.notes == []
+        assert pool.notes == []
 
 
 class TestOwnWorkers:
-    def test_the_next_lab_need_not_wait_for_a_new_process(self, command, open_crew):
-        crew = open_crew("own")
+    def test_the_next_lab_need_not_wait_for_a_new_process(self, command, open_pool):
+        pool = open_pool("own")
         seen = []
         for _ in range(3):
-            with open_lab(command, crew) as lab:
+            with open_lab(command, pool) as lab:
                 assert try_numbers(lab) == EXPECTED
                 seen.append(engine_of(lab))
         assert seen[0] == seen[1] == seen[2]
 
-    def test_the_next_one_gets_ready_meanwhile(self, command, open_crew):
-        crew = open_crew("own", "own", "own")
+    def test_the_next_one_gets_ready_meanwhile(self, command, open_pool):
+        pool = open_pool("own", "own", "own")
         before = set(list_children(os.getpid()))
-        with open_lab(command, crew) as lab:
+        with open_lab(command, pool) as lab:
             prepared = set(list_children(os.getpid())) - before - {engine_of(lab)}
             assert len(prepared) == 1
-            with open_lab(command, crew) as other:
+            with open_lab(command, pool) as other:
                 assert {engine_of(other)} == prepared
 
-    def test_one_that_has_died_meanwhile(self, command, open_crew):
-        crew = open_crew("own")
-        with open_lab(command, crew) as lab:
+    def test_one_that_has_died_meanwhile(self, command, open_pool):
+        pool = open_pool("own")
+        with open_lab(command, pool) as lab:
             assert try_numbers(lab) == EXPECTED
             engine = engine_of(lab)
         os.kill(engine, signal.SIGKILL)
-        with open_lab(command, crew) as lab:
+        with open_lab(command, pool) as lab:
             assert try_numbers(lab) == EXPECTED
-        assert crew.notes == []
+        assert pool.notes == []
 
-    def test_one_killed_amid_a_diagnosis_is_replaced(self, command, open_crew):
-        with open_lab(command, open_crew("own")) as lab:
+    def test_one_killed_amid_a_diagnosis_is_replaced(self, command, open_pool):
+        with open_lab(command, open_pool("own")) as lab:
             os.kill(engine_of(lab), signal.SIGKILL)
             assert try_numbers(lab) == EXPECTED
 
-    def test_a_helper_killed_amid_its_part(self, command, open_crew):
-        with open_lab(command, open_crew("own", "own")) as lab:
+    def test_a_helper_killed_amid_its_part(self, command, open_pool):
+        with open_lab(command, open_pool("own", "own")) as lab:
             await_width(lab, 2)
             (helper,) = lab._find_idle(1)
-            threading.Timer(0.02, os.kill, (helper.engine._companion._process.pid, signal.SIGKILL)).start()
+            threading.Timer(0.02, os.kill, (helper.channel._companion._process.pid, signal.SIGKILL)).start()
             deadline = time.monotonic() + PLENTY_SECONDS
             while lab.width == 2 and time.monotonic() < deadline:
                 assert try_numbers(lab) == EXPECTED
-            assert helper not in lab._helpers
+            assert helper not in lab._helping
 
-    def test_its_engines_take_turns(self, command, open_crew):
-        crew = open_crew("own")
-        (own,) = crew.workers
-        with open_lab(command, crew) as one, open_lab(command, crew) as other, ThreadPoolExecutor(1) as pool:
+    def test_its_engines_take_turns(self, command, open_pool):
+        pool = open_pool("own")
+        (own,) = pool.workers
+        with open_lab(command, pool) as one, open_lab(command, pool) as other, ThreadPoolExecutor(1) as threads:
             with own.turn:
-                waiting = pool.submit(other.experiment, "passing")
+                waiting = threads.submit(other.experiment, "passing")
                 assert wait([waiting], 0.3).done == set()
             assert waiting.result(PLENTY_SECONDS) == one.experiment("passing")
 
-    def test_one_that_is_given_up_amid_work(self, command, open_crew):
-        crew = open_crew("own")
-        with open_lab(command, crew) as lab, ThreadPoolExecutor(1) as pool:
+    def test_one_that_is_given_up_amid_work(self, command, open_pool):
+        pool = open_pool("own")
+        with open_lab(command, pool) as lab, ThreadPoolExecutor(1) as threads:
             lab.run_seconds = PLENTY_SECONDS
-            engine = lab._engine
+            channel = lab._channel
             message = Call("experiments", ("passing", stop_at_main(lab), tuple(set_numbers(lab, [-1]))))
-            endless = pool.submit(engine.exchange, message, PLENTY_SECONDS)
-            while not engine._companion.is_busy:
+            endless = threads.submit(channel.exchange, message, PLENTY_SECONDS)
+            while not channel._companion.is_busy:
                 time.sleep(0.01)
-            engine.close()
+            channel.close()
             assert isinstance(endless.exception(PLENTY_SECONDS), CompanionLost)
             with pytest.raises(CompanionLost):
-                engine.exchange(message, PLENTY_SECONDS)
-            lab._engine = None
-        assert crew.busy == 0
+                channel.exchange(message, PLENTY_SECONDS)
+            lab._channel = None
+        assert pool.busy == 0
 
     def test_an_interrupted_diagnosis_waits_for_nobody(self, command):
-        is_interrupted = threading.Event()
-
-        def check() -> None:
-            if is_interrupted.is_set():
-                raise KeyboardInterrupt
-
-        with Crew([partial(OwnWorker, "w0")], check) as crew, open_lab(command, crew) as lab:
+        cancelled = threading.Event()
+        with Pool([partial(OwnWorker, "w0")], cancelled) as pool, open_lab(command, pool) as lab:
             lab.run_seconds = PLENTY_SECONDS
             transfers = set_numbers(lab, [-1])
-            threading.Timer(0.05, is_interrupted.set).start()
+            threading.Timer(0.05, cancelled.set).start()
             with pytest.raises(KeyboardInterrupt):
                 lab.experiments("passing", stop_at_main(lab), transfers)
-            is_interrupted.clear()
+            cancelled.clear()
 
 
 def engine_of(lab: RemoteLab) -> int:
-    return lab._engine._companion._process.pid
+    return lab._channel._companion._process.pid
 
 
 class TestLostWorkers:
-    def test_a_helper_killed_amid_its_part(self, command, open_crew, group):
-        crew = open_crew("popen", "popen")
-        with open_lab(command, crew) as lab:
+    def test_a_helper_killed_amid_its_part(self, command, open_pool, group):
+        pool = open_pool("popen", "popen")
+        with open_lab(command, pool) as lab:
             await_width(lab, 2)
             threading.Timer(0.02, end_gateway, (group, "w1")).start()
             deadline = time.monotonic() + PLENTY_SECONDS
-            while not crew.notes and time.monotonic() < deadline:
+            while not pool.notes and time.monotonic() < deadline:
                 assert try_numbers(lab) == EXPECTED
             assert try_numbers(lab) == EXPECTED
             assert lab.width == 1
-        assert crew.notes == ["worker w1 was lost: its process or its connection has ended."]
+        assert pool.notes == ["worker w1 was lost: its process or its connection has ended."]
 
-    def test_the_first_one_killed(self, command, open_crew, group):
+    def test_the_first_one_killed(self, command, open_pool, group):
         """Its helper is asked for all that it was asked for."""
-        crew = open_crew("popen", "popen")
-        with open_lab(command, crew) as lab:
+        pool = open_pool("popen", "popen")
+        with open_lab(command, pool) as lab:
             await_width(lab, 2)
             end_gateway(group, "w0")
             assert try_numbers(lab) == EXPECTED
-            assert [worker.is_lost for worker in crew.workers] == [True, False]
+            assert [worker.is_lost for worker in pool.workers] == [True, False]
 
-    def test_the_last_one_killed(self, command, open_crew, group):
-        crew = open_crew("popen")
-        with open_lab(command, crew) as lab:
+    def test_the_last_one_killed(self, command, open_pool, group):
+        pool = open_pool("popen")
+        with open_lab(command, pool) as lab:
             end_gateway(group, "w0")
             with pytest.raises(Refusal, match=r"all workers are lost \(the last one, w0: its process"):
                 try_numbers(lab)
 
-    def test_one_that_hangs(self, command, open_crew, group, monkeypatch):
-        monkeypatch.setattr(gateways, "PING_SECONDS", 0.1)
-        monkeypatch.setattr(gateways, "SILENCE_SECONDS", 1.0)
-        crew = open_crew("popen", "popen")
-        with open_lab(command, crew) as lab:
+    def test_one_that_hangs(self, command, open_pool, group, monkeypatch):
+        monkeypatch.setattr(workers, "PING_SECONDS", 0.1)
+        monkeypatch.setattr(workers, "SILENCE_SECONDS", 1.0)
+        pool = open_pool("popen", "popen")
+        with open_lab(command, pool) as lab:
             await_width(lab, 2)
             end_gateway(group, "w1", signal.SIGSTOP)
             try:
                 assert try_numbers(lab) == EXPECTED
             finally:
                 end_gateway(group, "w1")
-        assert crew.notes == ["worker w1 was lost: it does not answer."]
+        assert pool.notes == ["worker w1 was lost: it does not answer."]
 
     def test_an_interrupted_diagnosis_waits_for_nobody(self, command, group):
-        is_interrupted = threading.Event()
-
-        def check() -> None:
-            if is_interrupted.is_set():
-                raise KeyboardInterrupt
-
-        with Crew([make_worker(group, 0, "popen")], check) as crew, open_lab(command, crew) as lab:
+        cancelled = threading.Event()
+        with Pool([make_worker(group, 0, "popen")], cancelled) as pool, open_lab(command, pool) as lab:
             lab.run_seconds = PLENTY_SECONDS
             end_gateway(group, "w0", signal.SIGSTOP)
-            threading.Timer(0.05, is_interrupted.set).start()
+            threading.Timer(0.05, cancelled.set).start()
             try:
                 with pytest.raises(KeyboardInterrupt):
                     try_numbers(lab)
@@ -383,55 +372,56 @@ def dependent(build, tmp_path_factory) -> tuple[Program, Path]:
 
 
 class TestOtherMachines:
-    def test_a_socket(self, command, open_crew, socket_gateway):
-        crew = open_crew("popen", socket_gateway)
-        with open_lab(command, crew) as lab:
+    def test_a_socket(self, command, open_pool, socket_gateway):
+        pool = open_pool("popen", socket_gateway)
+        with open_lab(command, pool) as lab:
             await_width(lab, 2)
             assert try_numbers(lab) == EXPECTED
-        assert crew.notes == []
+        assert pool.notes == []
 
-    def test_another_build(self, command, open_crew):
+    def test_another_build(self, command, open_pool):
         expected = Command(Program(command.program.path, "another"), command.argv, command.cwd)
         with pytest.raises(Refusal, match=r"is another build there \(its build id differs\): bring it up to date\."):
-            open_crew("popen").lease(expected)
+            open_pool("popen").lease(expected, PLENTY_SECONDS)
 
-    def test_no_gdb(self, command, open_crew, tmp_path_factory):
-        crew = open_crew(f"popen//env:PATH={tmp_path_factory.mktemp('empty')}", "popen")
-        engine = crew.lease(command)
-        assert engine.worker.name == "w1"
-        engine.close()
-        assert [note.partition(":")[0] for note in crew.notes] == ["worker w0 takes no part"]
-        assert "gdb was not found" in crew.notes[0]
+    def test_no_gdb(self, command, open_pool, tmp_path_factory):
+        pool = open_pool(f"popen//env:PATH={tmp_path_factory.mktemp('empty')}", "popen")
+        channel = pool.lease(command, PLENTY_SECONDS)
+        assert channel.worker.name == "w1"
+        channel.close()
+        assert [note.partition(":")[0] for note in pool.notes] == ["worker w0 takes no part"]
+        assert "gdb was not found" in pool.notes[0]
 
-    def test_where_the_program_does_not_start(self, dependent, open_crew):
+    def test_where_the_program_does_not_start(self, dependent, open_pool):
         program, libraries = dependent
-        crew = open_crew("popen", f"popen//env:LD_LIBRARY_PATH={libraries}")
-        engine = crew.lease(Command(program, (program.path,), "/"))
-        assert engine.worker.name == "w1"
-        engine.close()
-        (note,) = crew.notes
+        pool = open_pool("popen", f"popen//env:LD_LIBRARY_PATH={libraries}")
+        channel = pool.lease(Command(program, (program.path,), "/"), PLENTY_SECONDS)
+        assert channel.worker.name == "w1"
+        channel.close()
+        (note,) = pool.notes
         assert note.startswith(f"worker w0 takes no part: {program.path} ends before its first instruction: ")
 
-    def test_where_it_starts_for_some_tests(self, dependent, open_crew):
+    def test_where_it_starts_for_some_tests(self, dependent, open_pool):
         program, libraries = dependent
-        crew = open_crew("popen")
+        pool = open_pool("popen")
         with pytest.raises(Refusal, match="ends before its first instruction"):
-            crew.lease(Command(program, (program.path,), "/"))
-        crew.lease(Command(program, (program.path,), "/", (("LD_LIBRARY_PATH", str(libraries)),))).close()
-        assert crew.notes == []
+            pool.lease(Command(program, (program.path,), "/"), PLENTY_SECONDS)
+        command = Command(program, (program.path,), "/", (("LD_LIBRARY_PATH", str(libraries)),))
+        pool.lease(command, PLENTY_SECONDS).close()
+        assert pool.notes == []
 
-    def test_nobody_can_help(self, command, open_crew, tmp_path_factory):
+    def test_nobody_can_help(self, command, open_pool, tmp_path_factory):
         """Then it is no matter of workers."""
-        crew = open_crew(f"popen//env:PATH={tmp_path_factory.mktemp('empty')}")
+        pool = open_pool(f"popen//env:PATH={tmp_path_factory.mktemp('empty')}")
         with pytest.raises(Refusal, match="gdb was not found"):
-            crew.lease(command)
-        assert crew.notes == []
+            pool.lease(command, PLENTY_SECONDS)
+        assert pool.notes == []
 
-    def test_another_version(self, command, open_crew, monkeypatch):
+    def test_another_version(self, command, open_pool, monkeypatch):
         monkeypatch.setattr(pytest_causechain, "__version__", "0.0.7")
-        crew = open_crew("popen")
+        pool = open_pool("popen")
         with pytest.raises(Refusal, match=r"all workers are lost \(the last one, w0: it has version .* not 0\.0\.7\)"):
-            crew.lease(command)
+            pool.lease(command, PLENTY_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -439,10 +429,10 @@ class TestOtherMachines:
 )
 def test_room_for_a_second_worker_each(workers, diagnoses, has_room):
     make_workers = [partial(OwnWorker, f"w{number}") for number in range(workers)]
-    with Crew(make_workers) as crew, contextlib.ExitStack() as stack:
+    with Pool(make_workers) as pool, contextlib.ExitStack() as stack:
         for _ in range(diagnoses):
-            stack.enter_context(crew.diagnosing())
-        assert Share(crew).has_room == has_room
-        assert not Share(crew, is_parallel=False).has_room
-        crew.workers[0].is_lost = True
-        assert not Share(crew).has_room
+            stack.enter_context(pool.diagnosing())
+        assert Share(pool).has_room == has_room
+        assert not Share(pool, is_parallel=False).has_room
+        pool.workers[0].is_lost = True
+        assert not Share(pool).has_room
