@@ -74,7 +74,7 @@ class Executions(Closing):
                 starts.run_to(subject, stops, deadline)
             except NotReached:
                 return Trace((), (), subject.landmarks.load_map, False), True
-            tracer = Tracer(subject, watched, starts.rows, use_stubs)
+            tracer = Tracer(subject, watched, starts.rows, use_stubs, starts.deadline)
             complete = tracer.run(until, limit, deadline)
             load_map, output = subject.landmarks.load_map, subject.outputs()[0]
         is_whole = complete and until is None
@@ -107,7 +107,7 @@ class Executions(Closing):
             self.close()
             with ending(self._starts.start(side, deadline)) as subject:
                 watched = [self._starts.watch(address) for address in addresses]
-                self._marks = Marks(subject, watched, self._starts.rows)
+                self._marks = Marks(subject, watched, self._starts.rows, self._starts.deadline)
             self._marked = addresses
         assert self._marks is not None
         return self._marks
