@@ -27,11 +27,15 @@ from pytest_causechain.lab.laboratory import (
     LEAST_SECONDS,
     PATIENCE,
     RECORDABLE,
+    Call,
+    EngineAnswer,
     Laboratory,
+    Open,
+    Opened,
     RunLimits,
     Side,
+    make_proxy,
 )
-from pytest_causechain.lab.messages import Call, EngineAnswer, Open, Opened, make_proxy
 from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.relay import CLOSING_SECONDS, ENGINE
 from pytest_causechain.lab.workers import Channel

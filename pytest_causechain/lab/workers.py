@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest_causechain
 from pytest_causechain.kernel.companion import LOOK_UP_SECONDS, Companion, CompanionLost, uninterrupted
-from pytest_causechain.lab.messages import Check, EngineAnswer, Fitness, Message, Open
+from pytest_causechain.lab.laboratory import Check, EngineAnswer, Fitness, Message, Open
 from pytest_causechain.lab.relay import (
     ANSWER,
     CALL,
