@@ -17,9 +17,9 @@ from pytest_causechain.settings import Settings, find_cache
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
-    from xdist.workermanage import WorkerController
 
     from pytest_causechain.controller.conductor import Conductor
+    from pytest_causechain.lab.pool import Node
     from pytest_causechain.model.runs import Recording
 
 
@@ -31,7 +31,7 @@ class Collector:
         # By test: the report of its failure; its recording.
         self._failed: dict[str, pytest.TestReport] = {}
         self._recordings: dict[str, Recording] = {}
-        self._nodes: list[WorkerController] = []
+        self._nodes: list[Node] = []
         self._conductor: Conductor | None = None
 
     def pytest_report_header(self) -> str:
@@ -62,11 +62,11 @@ class Collector:
         return self._conductor
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodeready(self, node: WorkerController) -> None:
+    def pytest_testnodeready(self, node: Node) -> None:
         self._nodes.append(node)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: WorkerController, error: object) -> None:
+    def pytest_testnodedown(self, node: Node, error: object) -> None:
         if error and node in self._nodes:  # one that has ended as it should keeps its gateway
             self._nodes.remove(node)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -16,7 +16,8 @@ from pytest_causechain.controller.method import Interrupted
 from pytest_causechain.controller.outputs import Publisher
 from pytest_causechain.controller.progress import Progress
 from pytest_causechain.controller.strategy import Investigation
-from pytest_causechain.lab.crew import Crew, Share
+from pytest_causechain.kernel.companion import termination_interrupts
+from pytest_causechain.lab.pool import Node, Pool, Share, open_pool
 from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Chain
@@ -24,14 +25,9 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Recording
 from pytest_causechain.neighbours.ranking import choose_recalled
 from pytest_causechain.oracle.replay import Replay, Replays, files_of
-from pytest_causechain.process.termination import termination_interrupts
 from pytest_causechain.recall import Recall
 from pytest_causechain.recording.store import RecordingStore
 from pytest_causechain.settings import Settings, find_cache
-from pytest_causechain.workforce import Workforce
-
-if TYPE_CHECKING:
-    from xdist.workermanage import WorkerController
 
 R = TypeVar("R", bound=Replay)
 
@@ -47,9 +43,9 @@ WATCH_SECONDS = 0.1
 class Conductor:
     """Of those tests that fail and have started programs."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, nodes: Sequence[WorkerController]) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, nodes: Sequence[Node]) -> None:
         """`nodes` are the workers of pytest-xdist, if there are any."""
-        self._config, self._settings, self._workforce = config, settings, Workforce(settings, nodes)
+        self._config, self._settings, self._nodes = config, settings, nodes
         self._failures: list[CollectedFailure] = []
         self._recordings: dict[str, Recording] = {}
         # In which tests of earlier sessions were run again.
@@ -91,13 +87,16 @@ class Conductor:
         if not chosen:
             return
         self._recall_passing(chosen)
-        with self._workforce.open_crew(self._check_wanted) as crew, Replays(self._open_replay) as replays:
-            self._open_investigations(native[: len(chosen) + MOST_VOTING], crew, replays)
-            self._diagnose_side_by_side([failure for failure in chosen if failure.marker.is_parallel], crew)
+        with (
+            open_pool(self._nodes, jobs=self._settings.jobs, cancelled=self._cancelled) as pool,
+            Replays(self._open_replay) as replays,
+        ):
+            self._open_investigations(native[: len(chosen) + MOST_VOTING], pool, replays)
+            self._diagnose_side_by_side([failure for failure in chosen if failure.marker.is_parallel], pool)
             for failure in chosen:
                 if not failure.marker.is_parallel:
-                    self._diagnose_side_by_side([failure], crew)
-            self._notes += crew.notes
+                    self._diagnose_side_by_side([failure], pool)
+            self._notes += pool.notes
         left = len(native) - len(chosen)
         if left > 0:
             tests = "1 more failing test was" if left == 1 else f"{left} more failing tests were"
@@ -126,7 +125,7 @@ class Conductor:
             for recording in self._recall.rerun(tests, budget.seconds_left):
                 self._recordings[recording.test] = recording
 
-    def _open_investigations(self, failures: Sequence[CollectedFailure], crew: Crew, replays: Replays) -> None:
+    def _open_investigations(self, failures: Sequence[CollectedFailure], pool: Pool, replays: Replays) -> None:
         """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
         recordings = list(self._recordings.values())
         for failure in failures:
@@ -141,7 +140,7 @@ class Conductor:
                 libraries=self._settings.libraries,
                 cache=find_cache(self._config),
                 precautions=self._settings.precautions,
-                share=Share(crew, failing.is_parallel),
+                share=Share(pool, failing.is_parallel),
             )
             self._investigations[failure.test] = Investigation(
                 failing,
@@ -156,20 +155,20 @@ class Conductor:
                 other for other in opened if other is not one and other.failing.may_vote_for(one.failing)
             ]
 
-    def _diagnose_side_by_side(self, failures: Sequence[CollectedFailure], crew: Crew) -> None:
+    def _diagnose_side_by_side(self, failures: Sequence[CollectedFailure], pool: Pool) -> None:
         """Handed out in the order of the tests."""
         if not failures:
             return
-        pool = ThreadPoolExecutor(min(ABREAST, len(crew.workers), len(failures)), "causechain-diagnosis")
+        threads = ThreadPoolExecutor(min(ABREAST, len(pool.workers), len(failures)), "causechain-diagnosis")
         futures: dict[Future[Chain], CollectedFailure] = {}
         waiting: list[Future[Chain]] = []
         try:
             for failure in failures:
-                future = pool.submit(self._find_chain, failure, crew)
+                future = threads.submit(self._find_chain, failure, pool)
                 futures[future] = failure
                 waiting.append(future)
             while waiting:
-                self._watch(waiting[0], futures, crew)
+                self._watch(waiting[0], futures, pool)
                 self.outputs.publish(futures[waiting[0]].report, waiting[0].result())
                 waiting.pop(0)
         except KeyboardInterrupt:
@@ -181,29 +180,28 @@ class Conductor:
             raise
         finally:
             # What a thread has opened it closes itself.
-            pool.shutdown(cancel_futures=True)
+            threads.shutdown(cancel_futures=True)
 
-    def _watch(self, first: Future[Chain], futures: dict[Future[Chain], CollectedFailure], crew: Crew) -> None:
+    def _watch(self, first: Future[Chain], futures: dict[Future[Chain], CollectedFailure], pool: Pool) -> None:
         """Until the first one is done, tell what all are at."""
         while True:
-            activities = {
-                failure.test: investigation.activity
-                if future.running() and isinstance(investigation := self._investigations[failure.test], Investigation)
-                else ""
-                for future, failure in futures.items()
-                if future.running() or future.done()
-            }
-            self._progress.show(activities, crew.busy, len(crew.workers))
+            begun = [future for future in futures if future.running() or future.done()]
+            activities = {futures[future].test: self._tell_activity(future, futures[future]) for future in begun}
+            self._progress.show(activities, pool.busy, len(pool.workers))
             if wait([first], WATCH_SECONDS).done:
                 break
 
-    def _find_chain(self, failure: CollectedFailure, crew: Crew) -> Chain:
+    def _tell_activity(self, future: Future[Chain], failure: CollectedFailure) -> str:
+        investigation = self._investigations[failure.test]
+        return investigation.activity if future.running() and isinstance(investigation, Investigation) else ""
+
+    def _find_chain(self, failure: CollectedFailure, pool: Pool) -> Chain:
         """In a thread of its own."""
         test, investigation = failure.test, self._investigations[failure.test]
         try:
             if isinstance(investigation, Refusal):
                 raise investigation
-            with crew.diagnosing():
+            with pool.diagnosing():
                 return investigation.find_chain()
         except Refusal as refusal:
             return Chain(test, "none", str(refusal))
@@ -223,13 +221,9 @@ class Conductor:
             files=files,
             timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
-            check=self._check_wanted,
+            cancelled=self._cancelled,
             isolation=self._settings.precautions.isolation,
         )
-
-    def _check_wanted(self) -> None:
-        if self._cancelled.is_set():
-            raise KeyboardInterrupt
 
 
 def list_own_arguments(config: pytest.Config) -> list[str]:

@@ -14,6 +14,7 @@ from pytest_causechain.controller import method
 from pytest_causechain.controller.failing_test import FailingTest
 from pytest_causechain.controller.judges import NeighbourJudge, TestJudge
 from pytest_causechain.controller.method import Interrupted, Pair
+from pytest_causechain.kernel.companion import Closing
 from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Alternative, Chain, Rival
@@ -22,7 +23,6 @@ from pytest_causechain.model.verdict import Witness
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import MOST_RUN, Ranked, rank_by_traces
 from pytest_causechain.oracle.replay import Replays
-from pytest_causechain.process.closing import Closing
 from pytest_causechain.repairs.findings import Attempt, Findings
 from pytest_causechain.repairs.search import find_repairs
 from pytest_causechain.repairs.suspects import Ranking

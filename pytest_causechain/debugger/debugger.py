@@ -28,11 +28,11 @@ from pytest_causechain.debugger.program import (
 )
 from pytest_causechain.debugger.types import JsonObject, read_types
 from pytest_causechain.debugger.visit import RETURN_VALUE, Variable, VisitedFrame, find_place, register_address
+from pytest_causechain.kernel.companion import Closing
+from pytest_causechain.kernel.elf import find_build_id, read_sections
 from pytest_causechain.model.codec import write_whole
 from pytest_causechain.model.load_map import LoadMap, module_address
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.closing import Closing
-from pytest_causechain.process.elf import find_build_id, read_sections
 
 # A developer goes back to one of the last few builds, if at all; the cache of a suite must not be felt on the disk.
 MOST_FILES, MOST_BYTES = 20, 100 << 20

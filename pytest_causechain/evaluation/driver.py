@@ -17,7 +17,7 @@ from pytest_causechain.evaluation.manifest import Manifest, Subject, Version
 from pytest_causechain.evaluation.reading import Example
 from pytest_causechain.evaluation.records import Record, append_record, read_records, write_whole
 from pytest_causechain.evaluation.suite import Suite, make_command, measure_suite, show_all
-from pytest_causechain.lab.crew import Share
+from pytest_causechain.lab.pool import Share, open_pool
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import decode
 from pytest_causechain.model.refusal import Refusal
@@ -26,7 +26,6 @@ from pytest_causechain.neighbours.ranking import explain_absence, rank_neighbour
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.findings import Line
 from pytest_causechain.settings import Settings
-from pytest_causechain.workforce import Workforce
 
 Progress = Callable[[str], None]
 
@@ -119,9 +118,8 @@ def evaluate_version(task: Task) -> Record:
 @contextlib.contextmanager
 def open_share(workers: int | None = None) -> Iterator[Share]:
     """For one diagnosis, of workers that it has for itself; None: as many as processors."""
-    workforce = Workforce(Settings(jobs=workers), ())
-    with workforce.open_crew(lambda: None) as crew, crew.diagnosing():
-        yield Share(crew)
+    with open_pool(jobs=workers) as pool, pool.diagnosing():
+        yield Share(pool)
 
 
 def know_suite(task: Task) -> Suite:

@@ -1,23 +1,29 @@
-"""What every laboratory can do, however it runs the program."""
+"""What a laboratory can be asked about two runs of one program, and the messages that carry questions to an engine.
+
+A Laboratory is a list of questions; the proxy that sends each of them as a Call is made from it. Messages are pickled,
+and pass through gateways as they are (see relay).
+"""
 
 from __future__ import annotations
 
-import math
-import struct
-from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, overload
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from types import FunctionType
+from typing import NamedTuple, Protocol, cast, overload
 
-from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.program import ProgramMap, Signature
+from pytest_causechain.debugger.types import Type
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.model.alteration import NOTHING, Transfer
-from pytest_causechain.model.isolation import NO_BOUNDS, NO_ISOLATION, Bounds, Isolation
+from pytest_causechain.lab.relay import Order
+from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, SeenValues, Sighting, Spot, Transfer
+from pytest_causechain.model.isolation import USUAL, Isolation, Precautions
 from pytest_causechain.model.load_map import LoadMap
-from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.runs import Observation
-from pytest_causechain.process.closing import Closing
+from pytest_causechain.model.moment import Place, Stop
+from pytest_causechain.model.runs import Command, Observation
+from pytest_causechain.tracee.effects import Compared, Effect, Variant
+from pytest_causechain.tracee.tracer import RECORD
 
 # "passing" or "failing"; a lab may know of further runs by other names.
 Side = str
@@ -30,6 +36,9 @@ def name_other(number: int) -> Side:
 
 # For one run, until the original ones have been timed.
 FIRST_RUN_SECONDS = 20.0
+# How many events are traced within a few seconds: the stubs record a million in a tenth of one, but what is made of
+# them afterwards takes longer.
+RECORDABLE = 2_000_000
 # An altered run may take longer than the original ones, but not without end. One that only waits may yet be woken up.
 PATIENCE, LEAST_SECONDS, LEAST_CPU_SECONDS = 10, 1.0, 0.1
 
@@ -40,10 +49,6 @@ class Event(NamedTuple):
     address: int
     sp: int
     return_address: int = 0
-
-
-# Of one event, as the tracer writes it: low half of the return address, number of the watched address, stack pointer.
-RECORD = struct.Struct("<IIQ")
 
 
 class Events(Sequence[Event]):
@@ -95,47 +100,39 @@ class Trace:
         )
 
 
-class Lab(Closing):
-    """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own. Use as a context
-    manager.
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """For one of very many experiments: those that get out of hand end soon, and nobody looks where they were."""
 
-    `width` is how many experiments it makes at a time, `run_seconds` and `run_cpu_seconds` how long one run may take,
-    `notes` are sentences for the user on what is left out, `isolation` what keeps the runs from harming anything,
-    `bounds` what the user lets one of them use."""
+    cpu_seconds: float
+    seconds: float
+    output_bytes: int
 
-    name: str
-    program: ProgramMap
-    # How many events are traced within a few seconds: the stubs record a million in a tenth of one, but what is made
-    # of them afterwards takes longer.
-    recordable = 2_000_000
-    width: int
-    run_seconds: float
-    run_cpu_seconds: float = math.inf
-    notes: tuple[str, ...] = ()
-    isolation: Isolation = NO_ISOLATION
-    bounds: Bounds = NO_BOUNDS
-    # Whether calls are on the stack where the runs begin.
-    begins_inside: bool = False
 
-    def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
-        """Run to the stops, apply the transfer, resume, observe."""
-        return self.experiments(side, stops, (transfer,))[0]
+class Laboratory(Protocol):
+    """The questions an engine answers; each answer takes a run of its own, or several.
 
-    @abstractmethod
+    A Refusal says why there is no answer; BudgetUsedUp that the time is over."""
+
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
-        """The same for each of several transfers."""
+        """For each transfer: run to the stops, apply the transfer, resume, observe."""
 
-    @abstractmethod
     def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
         """The same where only the first is asked for, and others only may be: these may be cancelled, and are None."""
 
-    @abstractmethod
+    def interventions(
+        self, side: Side, interventions: Sequence[Intervention | Patch], limits: RunLimits
+    ) -> list[Observation]:
+        """What each of them, alone, makes of the run."""
+
+    def observe(self, command: Command) -> Observation:
+        """What the program shows when it is started in another way."""
+
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
     ) -> Visit | None:
         """Run to the stops, apply the transfer, run on to further stops; None when the run ends before."""
 
-    @abstractmethod
     def trace(
         self,
         side: Side,
@@ -145,3 +142,160 @@ class Lab(Closing):
         limit: int = 10_000,
     ) -> Trace:
         """Run to the stops, then record each execution of the addresses, up to a further stop or the end."""
+
+    def layout(self, side: Side, stops: Sequence[Stop]) -> str:
+        """Tells runs apart that do not have everything in the same places when they stand at the stops: what is written
+        to an address of the one means something else in the other."""
+
+    def find_writer(
+        self, side: Side, stops: Sequence[Stop], then: Sequence[Stop], address: int, size: int
+    ) -> Place | None:
+        """The statement of the program's own code that last wrote to a place on the way from stops to further ones,
+        itself or by what it calls; None where that is not seen: the system may have written."""
+
+    def cover(self, side: Side, addresses: Collection[int], is_last: bool = False) -> frozenset[int]:
+        """Those of the addresses that a run executes; `is_last`: the run is made for nothing else any more."""
+
+    def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
+        """How often the failing run executes each address, as far as `most`."""
+
+    def signatures(self) -> dict[int, Signature]:
+        """Of the program's own functions, by address."""
+
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant], Compared]:
+        """Of the code of some functions, given by their addresses; and what they compare in the failing run."""
+
+    def values(self, side: Side, effects: Sequence[Effect], most: int) -> SeenValues:
+        """The first few values that a run stores, passes or returns at each address, by register."""
+
+    def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
+        """What is at each spot; None where the run does not get."""
+
+    def follow(self, side: Side, intervention: Intervention, spot: Spot) -> bytes | None:
+        """The value at a spot behind an intervention; None where the run does not get."""
+
+    def limit_runs(self, run_seconds: float, run_cpu_seconds: float) -> None:
+        """How long one run may take from now on."""
+
+    def widen(self, width: int) -> None:
+        """How many experiments it makes at a time from now on."""
+
+
+class Lab(Laboratory, Protocol):
+    """A laboratory opened for two runs of one program, `passing` and `failing`."""
+
+    # "fork", or "rerun" as soon as there was a moment at which the program could not be copied.
+    name: str
+    program: ProgramMap
+    # How many events it traces within a few seconds.
+    recordable: int
+    # Whether calls are on the stack where the runs begin.
+    begins_inside: bool
+
+    # How many experiments it makes at a time.
+    @property
+    def width(self) -> int: ...
+
+    def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
+        """Run to the stops, apply the transfer, resume, observe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` is "fork", or "rerun" where
+    each experiment is to be a fresh run. `libraries` are patterns for those that count as the program's own code,
+    `cache` is a directory for what should be known again in later sessions. `others` are further runs of the program;
+    with a `repair` the passing run is the failing one with it. `environment` is the one that pytest runs in, None the
+    engine's own."""
+
+    passing: Command
+    failing: Command
+    deadline: float
+    kind: str = "fork"
+    libraries: tuple[str, ...] = ()
+    cache: Path | None = None
+    others: tuple[Command, ...] = ()
+    repair: Intervention | Patch | None = None
+    precautions: Precautions = USUAL
+    environment: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a program, as a command starts it, can be dealt with where this engine runs: a Fitness."""
+
+    command: Command
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """`obstacle` is a sentence that says why not; `is_hopeless`: it holds for every program there."""
+
+    obstacle: str = ""
+    is_hopeless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A question of Laboratory, by name."""
+
+    name: str
+    arguments: tuple[object, ...] = ()
+    keywords: Mapping[str, object] = field(default_factory=dict)
+
+
+Message = Open | Check | Call | Order | None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """The value of a call, with the name of the lab by then and the types it has learned since the last answer; or
+    why there is none: the user's time is over, a sentence for the user, or a trouble that another try may not meet.
+    `is_hopeless`: the sentence holds for whatever is tried; the trouble is gdb's, should it be met again."""
+
+    value: object = None
+    lab: str = ""
+    types: tuple[Type, ...] = ()
+    is_used_up: bool = False
+    refusal: str = ""
+    is_hopeless: bool = False
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Of a lab: `notes` are sentences for the user on what is left out, `isolation` what keeps the runs from harming
+    anything."""
+
+    program: ProgramMap
+    width: int
+    notes: tuple[str, ...]
+    isolation: Isolation
+
+
+CALLS = frozenset(
+    name for name, value in vars(Laboratory).items() if isinstance(value, FunctionType) and not name.startswith("_")
+)
+
+
+class _Proxy:
+    def __init__(self, send: Callable[[Call], object]) -> None:
+        for name in CALLS:
+            setattr(self, name, partial(_send, send, name))
+
+
+def _send(send: Callable[[Call], object], name: str, *arguments: object, **keywords: object) -> object:
+    return send(Call(name, tuple(map(_pack, arguments)), {key: _pack(value) for key, value in keywords.items()}))
+
+
+def _pack(argument: object) -> object:
+    """What may be any collection, such as the view of a dictionary, must be one that can be sent."""
+    if isinstance(argument, Collection) and not isinstance(argument, str | bytes | tuple):
+        return tuple(argument)
+    return argument
+
+
+def make_proxy(send: Callable[[Call], object]) -> Laboratory:
+    """A laboratory each of whose methods sends a call of the same name and returns what the answer holds."""
+    return cast(Laboratory, _Proxy(send))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.lab.crew import Share
+from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Intervention, Patch
 from pytest_causechain.model.budget import Budget

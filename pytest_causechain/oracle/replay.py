@@ -14,14 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_causechain.kernel.companion import Closing, Companion, CompanionLost, uninterrupted
 from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Observation, Run
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.messages import Answer, Question, Task
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.process.closing import Closing
-from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
 # For the teardown of session fixtures, when nobody waits for a verdict any more.
 CLOSING_SECONDS = 10.0
@@ -57,17 +56,17 @@ class Replay(Closing):
         files: Collection[str],
         timeout_seconds: float,
         inifile: Path | None = None,
-        check: Callable[[], None] = lambda: None,
+        cancelled: threading.Event | None = None,
         isolation: Wish = "auto",
     ) -> None:
-        """`check` is that of a Companion."""
+        """`cancelled` is that of a Companion."""
         self._rootdir, self._isolation = str(rootdir), isolation
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
         self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
         self.files = frozenset(files)
         self._invocation_dir = invocation_dir
-        self._check = check
+        self._cancelled = cancelled
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
@@ -141,7 +140,7 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir, self.MODULE, self._check)
+                process = _SessionProcess(self._invocation_dir, self.MODULE, self._cancelled)
             basetemp = str(Path(process.directory, "basetemp").resolve())
             task = Task(self._arguments, basetemp, self._rootdir, self._isolation)
             process.exchange(task, self.timeout_seconds)
@@ -218,9 +217,9 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """The companion that a session runs in."""
 
-    def __init__(self, invocation_dir: Path, module: str, check: Callable[[], None]) -> None:
+    def __init__(self, invocation_dir: Path, module: str, cancelled: threading.Event | None) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion(module, invocation_dir, environment, check)
+        self._companion = Companion(module, invocation_dir, environment, cancelled)
         self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()

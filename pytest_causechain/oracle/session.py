@@ -39,8 +39,8 @@ from pytest_causechain.oracle.starts import Plan, Scene, Sighting, Substitution,
 from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.oracle.values import describe_comparison, describe_message, digest_message, locate_crash
 from pytest_causechain.oracle.written import WrittenFiles
-from pytest_causechain.process.isolation import isolate_tests
 from pytest_causechain.recording.seam import Seam, Watch
+from pytest_causechain.sandbox.isolation import isolate_tests
 
 # As pytest itself cuts the test's name for the directory of tmp_path.
 TMP_PATH_NAME_CHARACTERS = 30

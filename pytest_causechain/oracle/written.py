@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from pytest_causechain.process.closing import Closing
+from pytest_causechain.kernel.companion import Closing
 
 
 class WrittenFiles(Closing):

@@ -16,9 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.runs import Program
-from pytest_causechain.process.elf import (
+from pytest_causechain.kernel.elf import (
     CLASS_64,
     CLASS_AT,
     DATA_AT,
@@ -31,6 +29,8 @@ from pytest_causechain.process.elf import (
     read_sections,
     read_type,
 )
+from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.runs import Program
 
 # As many hexadecimal digits as a linker's own build id has.
 _CONTENT_ID_DIGITS = 40

@@ -13,8 +13,7 @@ from dataclasses import replace
 from itertools import islice, takewhile, zip_longest
 from typing import Literal, NamedTuple
 
-from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.laboratory import RunLimits, Side
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import AHEAD, ASIDE, Intervention, Patch
 from pytest_causechain.model.refusal import Refusal
@@ -129,7 +128,7 @@ class Harm:
     """`passing` are the runs to try repairs on, the nearest first; what they show is entered into the findings."""
 
     def __init__(
-        self, lab: RemoteLab, passing: Sequence[PassingRun], judge: RepairJudge, limits: Limits, findings: Findings
+        self, lab: RemoteLab, passing: Sequence[PassingRun], judge: RepairJudge, limits: RunLimits, findings: Findings
     ) -> None:
         self._lab, self._judge, self._limits, self._findings = lab, judge, limits, findings
         self._passing = diversify(passing)

@@ -13,23 +13,21 @@ from itertools import chain, islice, takewhile
 from typing import NamedTuple, TypeVar
 
 from pytest_causechain.debugger.program import ProgramMap
-from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
+from pytest_causechain.lab.laboratory import PATIENCE, RunLimits, Side, name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.setup import LabSetup
-from pytest_causechain.lab.starting_lab import TEMPLATES_KEPT
+from pytest_causechain.lab.starts import TEMPLATES_KEPT
 from pytest_causechain.model.alteration import NOTHING, Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command, Observation
-from pytest_causechain.process.effects import Effect
-from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.findings import Attempt, Findings, Found, Line
 from pytest_causechain.repairs.harm import Ask, Harm, PassingRun, RepairJudge
 from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
+from pytest_causechain.tracee.effects import Effect, Variant
 
 # In one failing run, before no more values are tried: where something repairs it, they would repair the same lines.
 MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 800
@@ -137,7 +135,7 @@ class RepairSearch:
             raise Refusal("the failing run shows something else each time: make it independent of time and chance.")
         self._judge = RepairJudge(failing, self._ask)
         output_bytes = max(LEAST_OUTPUT, OUTPUT_FACTOR * len(failing.stdout))
-        self._limits = Limits(self._seconds, max(LEAST_SECONDS, self._seconds), output_bytes)
+        self._limits = RunLimits(self._seconds, max(LEAST_SECONDS, self._seconds), output_bytes)
         executed = self._cover("failing")
         for position in map(self._lab.program.position, sorted(executed)):
             self._findings.executed[position.file, position.line] = position.function

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from pytest_causechain.debugger.types import BoolType, CharType, EnumType, FloatType, IntType, PointerType, Type
 from pytest_causechain.model.alteration import Anchor, Sighting
-from pytest_causechain.process.variants import NOTHING_COMPARED, Compared, turn_comparisons
+from pytest_causechain.tracee.effects import NOTHING_COMPARED, Compared, turn_comparisons
 
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 # Of each kind of guess; of neighbours, before others.

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from pytest_causechain.debugger.debugger import DescriptionStore
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, parse_reply
-from pytest_causechain.lab.laboratory import RECORD, Trace
-from pytest_causechain.lab.weaknesses import is_optimised
+from pytest_causechain.kernel.elf import find_objects, find_symbols, find_thread_symbols
+from pytest_causechain.lab.laboratory import Trace
+from pytest_causechain.lab.local_lab import is_optimised
 from pytest_causechain.model.load_map import LoadMap, Module
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Program, Recording, Run
-from pytest_causechain.process.elf import find_objects, find_symbols, find_thread_symbols
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.recording.store import RecordingStore
+from pytest_causechain.tracee.tracer import RECORD
 
 fuzz = settings.get_profile("fuzz")
 # Places in a file and what stands there afterwards; the first bytes matter most.
