@@ -13,7 +13,7 @@ Paths are relative to the file's directory. Programs run in the environment of t
 `fails_when` is found fails, another one passes; one that ends with a status that neither of the two runs has, or not by
 itself, is unresolved.
 
-python -m pytest_causechain.evaluation.studies STUDIES"""
+python -m benchmarks.evaluation.studies STUDIES"""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evaluation.driver import open_share
+from benchmarks.evaluation.manifest import Example, ManifestError, Reader, read_json
+from benchmarks.evaluation.suite import make_command
+from benchmarks.evaluation.tables import make_table
 from pytest_causechain.diagnosis import Pair, diagnose_pair
-from pytest_causechain.evaluation.driver import open_share
-from pytest_causechain.evaluation.reading import Example, ManifestError, Reader, read_json
-from pytest_causechain.evaluation.suite import make_command
-from pytest_causechain.evaluation.tables import make_table
 from pytest_causechain.model.chain import Chain, Rule
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.refusal import Refusal
@@ -157,10 +157,10 @@ def row_of_study(chain: Chain) -> list[object]:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_causechain.evaluation.studies",
+        prog="python -m benchmarks.evaluation.studies",
         description="Find out why a program does in one run what it does not do in another.",
     )
-    parser.add_argument("studies", type=Path, help="the programs, runs and questions (evaluation/studies.py)")
+    parser.add_argument("studies", type=Path, help="programs, runs and questions (benchmarks/evaluation/studies.py)")
     parser.add_argument("--output", type=Path, default=Path("build/studies"), help="directory for the results")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for each question (60)")
     return parser.parse_args(arguments)

@@ -1,4 +1,6 @@
-"""Diagnoses faulty versions by the way that a user's failing tests go, several at a time."""
+"""Diagnoses faulty versions the way a user's failing tests are diagnosed, several at a time.
+
+Each result is a Record, one line of JSON in results.jsonl, so that an interrupted evaluation can go on."""
 
 from __future__ import annotations
 
@@ -7,19 +9,17 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+from benchmarks.evaluation.manifest import Example, Manifest, Subject, Version
+from benchmarks.evaluation.suite import Expectations, Shown, Suite, make_command, measure_suite, show_all
 from pytest_causechain.case import Case
-from pytest_causechain.evaluation.expectation import Expectations, Shown
-from pytest_causechain.evaluation.manifest import Manifest, Subject, Version
-from pytest_causechain.evaluation.reading import Example
-from pytest_causechain.evaluation.records import Record, append_record, read_records, write_whole
-from pytest_causechain.evaluation.suite import Suite, make_command, measure_suite, show_all
 from pytest_causechain.lab.crew import Share
-from pytest_causechain.model.chain import Chain
-from pytest_causechain.model.codec import decode
+from pytest_causechain.model.chain import Chain, Statistics
+from pytest_causechain.model.codec import decode, encode
 from pytest_causechain.model.command import Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
@@ -28,6 +28,56 @@ from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.settings import Settings
 from pytest_causechain.workforce import Workforce
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Of the diagnosis of `tests[0]`, with the repairs of the other ones; none of them: no test fails.
+
+    `ranking` are the suspects in order, those of equal rank together; `repaired` are the lines with a repair,
+    `transitions` the lines that the chain against the neighbour blames. `reason` is set where there is no chain, or no
+    whole one."""
+
+    program: str
+    version: str
+    tests: tuple[str, ...] = ()
+    status: str = "none"
+    reason: str | None = None
+    peer: str | None = None
+    ranking: tuple[tuple[Line, ...], ...] = ()
+    transitions: tuple[Line, ...] = ()
+    repaired: tuple[Line, ...] = ()
+    statistics: Statistics = field(default_factory=Statistics)
+
+    @property
+    def key(self) -> str:
+        return f"{self.program}/{self.version}"
+
+
+def read_records(path: Path) -> list[Record]:
+    """A last line that was cut off when the run was ended is left out."""
+    records = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            record: Record = decode(Record, json.loads(line))
+        except (ValueError, TypeError):
+            continue
+        records[record.key] = record
+    return list(records.values())
+
+
+def append_record(path: Path, record: Record) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(encode(record)) + "\n")
+
+
+def write_whole(path: Path, value: Any) -> None:
+    """Never half of it, whenever the run is ended."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(encode(value)))
+    unfinished.replace(path)
+
 
 Progress = Callable[[str], None]
 
