@@ -17,7 +17,7 @@ from pytest_causechain.model.recording import ATTRIBUTE, Recording
 from pytest_causechain.oracle import session
 from pytest_causechain.oracle.replay import Replay
 from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.recording.recorder import Recorder
+from pytest_causechain.recording.recorder import Recorder, RecordingPlugin
 
 
 class Recall(Replay):
@@ -51,9 +51,7 @@ class RecallSession(session.ReplaySession):
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        # Of our own plugin, which this module cannot import: that imports the diagnosis, which imports this.
-        plugin: Any = config.pluginmanager.get_plugin("causechain")
-        config.pluginmanager.register(plugin.Recording(Recorder()))
+        config.pluginmanager.register(RecordingPlugin(Recorder()))
 
     def answer(self, question: str) -> Recording | None:
         item = next((item for item in self.collected if item.nodeid == question), None)

@@ -22,8 +22,7 @@ from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.oracle.places import relocate_files
 from pytest_causechain.oracle.written import WrittenFiles
-from pytest_causechain.recording.recorder import Recognised, recognise_start
-from pytest_causechain.recording.start import Start
+from pytest_causechain.recording.programs import Recognised, Start, recognise_start
 
 # What stands for a directory that has another name in each run.
 _ANY_DIRECTORY = "<temporary>"

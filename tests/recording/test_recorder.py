@@ -262,7 +262,7 @@ def test_errors_of_ours_do_not_reach_the_test(program, monkeypatch):
     def fail(path: str) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pytest_causechain.recording.recorder.identify_program", fail)
+    monkeypatch.setattr("pytest_causechain.recording.programs.identify_program", fail)
     with Recorded() as it:
         assert subprocess.check_output([program], input=b"x") == b"x"
     assert it.recording.runs == ()

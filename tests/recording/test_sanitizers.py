@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.recording.sanitizers import settle_options
+from pytest_causechain.recording.recorder import settle_options
 
 
 @pytest.mark.parametrize(
