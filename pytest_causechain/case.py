@@ -18,14 +18,12 @@ from pytest_causechain.model.chain import Alternative, Chain, Rival
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Recording, Run
-from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
+from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal, Unreplayable
 from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import MOST_RUN, Ranked, rank_by_traces, require_room
-from pytest_causechain.oracle.answers import is_same_failure, take_users_word
-from pytest_causechain.oracle.exact import ExactOracle
+from pytest_causechain.oracle.oracles import ExactOracle, is_same_failure, take_users_word
 from pytest_causechain.oracle.symptom import learn_symptom
-from pytest_causechain.oracle.unreplayable import Unreplayable
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.repairs.findings import Attempt, Findings
 from pytest_causechain.repairs.search import find_repairs

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from pytest_causechain.model.chain import Chain
     from pytest_causechain.neighbours.ranking import Neighbour
     from pytest_causechain.oracle.replay import Replay, Replays
-    from pytest_causechain.recall import Recall
 
-R = TypeVar("R", bound="Replay")
 # Of the time for a failing test, for all of them together: for running passing tests of earlier sessions again.
 RECALL_SHARE = 0.2
 
@@ -61,7 +59,7 @@ class SessionDiagnosis:
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
         # In which tests of earlier sessions were run again.
-        self._recall: Recall | None = None
+        self._recall: Replay | None = None
         # Of all failing tests that there can be one for; for others why not.
         self._cases: dict[str, Case | Refusal] = {}
         self.publisher = Publisher(config, settings)
@@ -132,7 +130,6 @@ class SessionDiagnosis:
             return
         from pytest_causechain.neighbours.ranking import choose_recalled
         from pytest_causechain.oracle.replay import files_of
-        from pytest_causechain.recall import Recall
 
         known, tests = list(self._recordings.values()), dict[str, None]()
         for failure in failures:
@@ -141,7 +138,7 @@ class SessionDiagnosis:
                 chosen = choose_recalled(failure.recording, failure.recording.runs[-1], known, recalled, named)
                 tests.update(dict.fromkeys(chosen))
         if tests:
-            self._recall = self._open_session(Recall, files_of(tests))
+            self._recall = self._open_replay(files_of(tests))
             for recording in self._recall.rerun(tests, RECALL_SHARE * self._settings.timeout_seconds):
                 self._recordings[recording.test] = recording
 
@@ -169,7 +166,7 @@ class SessionDiagnosis:
     def _open_case(self, failure: Failure, crew: Crew, replays: Replays) -> Case:
         from pytest_causechain.case import Case
         from pytest_causechain.lab.crew import Share
-        from pytest_causechain.oracle.values import locate_crash
+        from pytest_causechain.oracle.facts import locate_crash
 
         recording, run = self._choose_run(failure, replays)
         neighbours, absence = self._choose_neighbours(failure, recording, run)
@@ -227,7 +224,7 @@ class SessionDiagnosis:
 
     def _choose_run(self, failure: Failure, replays: Replays) -> tuple[Recording, Run]:
         """The guilty one."""
-        from pytest_causechain.neighbours.ranking import guilty_run
+        from pytest_causechain.oracle.symptom import guilty_run
         from pytest_causechain.recording.programs import require_same_build
 
         recording = failure.recording
@@ -244,7 +241,7 @@ class SessionDiagnosis:
         return recording, run
 
     def _find_guilty(self, recording: Recording, replays: Replays) -> Run:
-        from pytest_causechain.oracle.guilt import ask_for_guilty
+        from pytest_causechain.oracle.symptom import ask_for_guilty
 
         self._tell(recording.test, f"looking for the guilty one of {len(recording.runs)} runs")
         seconds = GUILT_SHARE * self._settings.timeout_seconds
@@ -270,17 +267,14 @@ class SessionDiagnosis:
     def _open_replay(self, files: Collection[str]) -> Replay:
         from pytest_causechain.oracle.replay import Replay
 
-        return self._open_session(Replay, files)
-
-    def _open_session(self, kind: type[R], files: Collection[str]) -> R:
-        return kind(
+        return Replay(
             rootdir=self._config.rootpath,
             invocation_dir=self._config.invocation_params.dir,
             arguments=own_arguments(self._config),
             files=files,
             timeout_seconds=self._settings.timeout_seconds,
             inifile=self._config.inipath,
-            check=self._check_wanted,
+            cancelled=self._interrupted,
             isolation=self._settings.precautions.isolation,
         )
 

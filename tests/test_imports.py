@@ -21,7 +21,7 @@ ROWS = (
     ("search", "report", "recording", "neighbours", "oracle", "moments", "states", "repairs", "lab"),
     ("causes", "settings"),
     ("diagnosis", "case", "inspection"),
-    ("hookspecs", "plugin", "results", "session", "publishing", "progress", "workforce", "recall"),
+    ("hookspecs", "plugin", "results", "session", "publishing", "progress", "workforce"),
 )
 HEIGHT = {part: height for height, row in enumerate(ROWS) for part in row}
 # The standard library, and the stubs that type checkers have of it.

@@ -19,7 +19,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.values import describe_comparison
+from pytest_causechain.oracle.facts import describe_comparison
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.spectrum import Line
 

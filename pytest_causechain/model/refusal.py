@@ -11,6 +11,10 @@ class Hopeless(Refusal):
     """It holds for all runs of the program here: there is no use in trying another one."""
 
 
+class Unreplayable(Refusal):
+    """The test cannot be asked about other output; a crash or a hang can be told without it."""
+
+
 class BudgetUsedUp(Refusal):
     """The time given to one failing test is over; what is known so far still counts."""
 

@@ -1,4 +1,5 @@
-"""Turns compared values into facts: what the failing run shows that no right run does.
+"""Turns what a failing test says into bounded plain text that can cross to another process, and compared values into
+facts: what the failing run shows that no right run does.
 
 A mixed state has no expected output. What it may be asked is whether it shows what only the failing run shows,
 so facts are derived from three values: the failing run's, the passing run's, and the one the test expects.
@@ -7,18 +8,103 @@ so facts are derived from three values: the failing run's, the passing run's, an
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
 
-from pytest_causechain.model.verdict import Value
+from pytest_causechain.model.verdict import Comparison, Value
+
+if TYPE_CHECKING:
+    import pytest
+
+# A comparison crosses a pipe with each verdict. What is longer is cut and gets a digest of the whole, so that
+# different values stay different; no reader sees that much of it.
+MAX_TEXT_CHARACTERS = 2000
+MAX_ELEMENT_CHARACTERS = 300
+MAX_ELEMENTS = 2000
+MAX_MESSAGE_CHARACTERS = 200
+
+
+def describe_comparison(operator: str, left: object, right: object) -> Comparison:
+    return Comparison(operator, describe_value(left), describe_value(right))
+
+
+def describe_value(value: object) -> Value:
+    text = _bound(_represent(value), MAX_TEXT_CHARACTERS)
+    match value:
+        case str():
+            return _describe_text(value, text)
+        case bytes() | bytearray():
+            return _describe_text(value.decode(errors="backslashreplace"), text)
+        case list() | tuple():
+            return Value("sequence", text, _take_elements(map(_represent, value)))
+        case set() | frozenset():
+            # Equal sets may be written in different orders.
+            members = sorted(map(_represent, value))
+            text = _bound(f"{{{', '.join(members)}}}", MAX_TEXT_CHARACTERS)
+            return Value("set", text, _take_elements(members))
+        case dict():
+            return Value("mapping", text, _take_elements(f"{_represent(k)}: {_represent(v)}" for k, v in value.items()))
+        case _:
+            return Value("scalar", text)
+
+
+def _describe_text(string: str, text: str) -> Value:
+    lines = string.removesuffix("\n").split("\n")
+    if len(lines) > 1:
+        return Value("lines", text, _take_elements(lines))
+    return Value("words", text, _take_elements(string.split()))
+
+
+def _take_elements(elements: Iterable[str]) -> tuple[str, ...]:
+    return tuple(_bound(element, MAX_ELEMENT_CHARACTERS) for element in islice(elements, MAX_ELEMENTS))
+
+
+def _represent(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def _bound(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}... {hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
+
+
+def describe_message(error: BaseException) -> str:
+    """The first line of an exception's text."""
+    return _read_text(error).partition("\n")[0][:MAX_MESSAGE_CHARACTERS]
+
+
+def digest_message(error: BaseException) -> str:
+    return hashlib.sha256(_read_text(error).encode(errors="replace")).hexdigest()
+
+
+def _read_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def locate_crash(report: pytest.TestReport) -> str | None:
+    """Where pytest reports that the exception came up; None where it does not."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return f"{crash.path}:{crash.lineno}" if crash is not None else None
+
+
+# Facts
 
 TEXT_KINDS = frozenset({"lines", "words"})
 ORDERED_KINDS = frozenset({"sequence", "lines", "words"})
 
 # A reader takes in three facts at a glance; the others are counted.
 MAX_FACTS_SHOWN = 3
-MAX_ELEMENT_CHARACTERS = 30
+MAX_SHOWN_CHARACTERS = 30
 # The sentence stands on one line of the report, behind "A run fails when".
 MAX_SENTENCE_CHARACTERS = 100
 
@@ -110,7 +196,7 @@ def _holds_sentences(value: Value) -> bool:
     return (
         value.kind == "sequence"
         and all(element[:1] in ("'", '"') for element in value.elements)
-        and any(len(_read_text(element).split()) > 1 for element in value.elements)
+        and any(len(_read_element(element).split()) > 1 for element in value.elements)
     )
 
 
@@ -119,13 +205,13 @@ def as_words(value: Value) -> Value:
         case "lines":
             texts: Iterable[str] = value.elements
         case "sequence":
-            texts = map(_read_text, value.elements)
+            texts = map(_read_element, value.elements)
         case _:
             return value
     return replace(value, kind="words", elements=tuple(" ".join(texts).split()))
 
 
-def _read_text(element: str) -> str:
+def _read_element(element: str) -> str:
     """The text of which a list's element is the repr; anything else is left as it is."""
     try:
         text = ast.literal_eval(element)
@@ -204,7 +290,7 @@ def _word_fact(fact: Fact, kind: str) -> tuple[str, str]:
             return fact.kind, element
 
 
-def shorten(text: str, limit: int = MAX_ELEMENT_CHARACTERS) -> str:
+def shorten(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
     """On one line and at most `limit` characters long."""
     line = " ".join(text.splitlines())
     return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -1,7 +1,9 @@
-"""Asks a test what it says of a run its program never made.
+"""Asks a test what it says of a run its program never made, or what it starts now.
 
 The tests are kept ready in an isolated pytest session (session.py), which runs in a process group of its own and
-dies with us; a verdict takes some milliseconds.
+dies with us; a verdict takes some milliseconds. The recordings of earlier sessions tell of builds and of temporary
+files that may be gone: where passing tests are few, those of earlier sessions are run again, and the session stays
+open, its files with it, until the diagnoses are over.
 """
 
 from __future__ import annotations
@@ -9,19 +11,20 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.model.recording import Run
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.recording import Recording, Run
+from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.messages import Answer, Question, Task
-from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.oracle.session import Question, RecordQuestion, ReplayAnswer, SessionTask
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
@@ -48,9 +51,6 @@ class Replay(Closing):
     the configuration file in use there, which pytest may not find again from the tests alone.
     """
 
-    # Of the session's process.
-    MODULE = "pytest_causechain.oracle.session"
-
     def __init__(
         self,
         rootdir: Path,
@@ -59,17 +59,17 @@ class Replay(Closing):
         files: Collection[str],
         timeout_seconds: float,
         inifile: Path | None = None,
-        check: Callable[[], None] = lambda: None,
+        cancelled: threading.Event | None = None,
         isolation: Wish = "auto",
     ) -> None:
-        """`check` is that of a Companion."""
+        """Waiting for an answer ends with a KeyboardInterrupt once `cancelled` is set."""
         self._rootdir, self._isolation = str(rootdir), isolation
         configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
         self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
         self.files = frozenset(files)
         self._invocation_dir = invocation_dir
-        self._check = check
+        self._cancelled = cancelled or threading.Event()
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
@@ -77,7 +77,7 @@ class Replay(Closing):
         # Set when there is no use in another try, of all tests or of one.
         self._end: Unreplayable | None = None
         self._ends: dict[str, Unreplayable] = {}
-        self._bases: dict[str, Answer] = {}
+        self._bases: dict[str, ReplayAnswer] = {}
 
     def close(self) -> None:
         if self._process is not None:
@@ -112,12 +112,28 @@ class Replay(Closing):
         assert verdict is not None
         return verdict
 
-    def _ask_base(self, test: str) -> Answer:
+    def rerun(self, tests: Iterable[str], seconds: float) -> list[Recording]:
+        """Records what these tests start now, as far as the time allows; those that are gone are left out."""
+        deadline = time.monotonic() + seconds
+        found = []
+        for test in tests:
+            self.timeout_seconds = max(deadline - time.monotonic(), 0.0)
+            try:
+                if self._process is None:
+                    self._process = self._start_process(test)
+                recording = self._process.exchange(RecordQuestion(test), self.timeout_seconds)
+            except Unreplayable:  # the session is lost, or the time is over
+                break
+            if isinstance(recording, Recording):
+                found.append(recording)
+        return found
+
+    def _ask_base(self, test: str) -> ReplayAnswer:
         if test not in self._bases:
             self._bases[test] = self._ask(Question(test))
         return self._bases[test]
 
-    def _ask(self, question: Question) -> Answer:
+    def _ask(self, question: Question) -> ReplayAnswer:
         end = self._end or self._ends.get(question.test)
         if end is not None:
             raise end
@@ -133,7 +149,7 @@ class Replay(Closing):
             self._process = None
             process.close()
             raise _SessionLost(f"{question.test} cannot be replayed because {lost}") from None
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ReplayAnswer)
         process.prepared.add(question.test)
         if answer.verdict is None:
             raise (Unreplayable if answer.unreplayable else Refusal)(answer.refusal)
@@ -143,9 +159,9 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir, self.MODULE, self._check)
+                process = _SessionProcess(self._invocation_dir, self._cancelled)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            task = Task(self._arguments, basetemp, self._rootdir, self._isolation)
+            task = SessionTask(self._arguments, basetemp, self._rootdir, self._isolation)
             process.exchange(task, self.timeout_seconds)
         except BaseException as error:
             if process is not None:
@@ -220,9 +236,11 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """The companion that a session runs in."""
 
-    def __init__(self, invocation_dir: Path, module: str, check: Callable[[], None]) -> None:
+    def __init__(self, invocation_dir: Path, cancelled: threading.Event) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion(module, invocation_dir, environment, check)
+        self._companion = Companion(
+            "pytest_causechain.oracle.session", invocation_dir, environment, partial(_check, cancelled)
+        )
         self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
@@ -242,6 +260,11 @@ class _SessionProcess:
     def close(self) -> None:
         """Lets an idle session tear its fixtures down; one that is still busy is not waited for."""
         self._companion.close(CLOSING_SECONDS)
+
+
+def _check(cancelled: threading.Event) -> None:
+    if cancelled.is_set():
+        raise KeyboardInterrupt
 
 
 def find_last_words(log: str) -> str:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_causechain.neighbours import edits
-from pytest_causechain.neighbours.edits import count_bag_edits, count_edits, trim_common_ends, weigh_edits
+from pytest_causechain.neighbours import ranking
+from pytest_causechain.neighbours.ranking import count_bag_edits, count_edits, trim_common_ends, weigh_edits
 
 texts = st.text("abc", max_size=7)
 lists = st.lists(st.text("ab", max_size=3), max_size=5)
@@ -69,7 +69,7 @@ class TestLargeSequences:
 
     @pytest.mark.parametrize("measure", [count_edits, weigh_edits])
     def test_beyond_the_limit_nothing_is_aligned(self, measure, monkeypatch):
-        monkeypatch.setattr(edits, "_align", lambda *_: pytest.fail("aligned"))
+        monkeypatch.setattr(ranking, "_align", lambda *_: pytest.fail("aligned"))
         one = [f"one {i}" for i in range(5_000)]
         other = [f"other {i}" for i in range(6_000)]
         assert measure(one, other) == 6_000

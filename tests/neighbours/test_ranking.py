@@ -6,7 +6,7 @@ from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.neighbours import ranking
-from pytest_causechain.neighbours.ranking import explain_absence, find_named, guilty_run, rank_neighbours, take_selected
+from pytest_causechain.neighbours.ranking import explain_absence, find_named, rank_neighbours, take_selected
 
 SAMPLE = Program("/build/sample", "b1")
 REBUILT = Program("/build/sample", "b2")
@@ -29,24 +29,11 @@ FAILING = failed("t.py::test_sorts[two]", run("11 14"))
 
 
 def rank(*candidates, failing=FAILING):
-    return rank_neighbours(failing, guilty_run(failing), candidates)
+    return rank_neighbours(failing, failing.runs[-1], candidates)
 
 
 def names(*candidates, failing=FAILING):
     return [neighbour.recording.test for neighbour in rank(*candidates, failing=failing)]
-
-
-class TestGuiltyRun:
-    def test_the_last(self):
-        assert guilty_run(failed("t", run("1"), run("2"))) == run("2")
-
-    def test_none_but_refused(self):
-        with pytest.raises(Refusal, match=r"^sample is stripped: do not\.$"):
-            guilty_run(Recording("t", "failed", (), ("a: b.", "sample is stripped: do not.")))
-
-    def test_none(self):
-        with pytest.raises(Refusal, match=r"^t starts no program: start "):
-            guilty_run(failed("t"))
 
 
 class TestOrder:

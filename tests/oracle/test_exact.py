@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_causechain.model.observation import Observation, Outcome
-from pytest_causechain.oracle.exact import ExactOracle
+from pytest_causechain.oracle.oracles import ExactOracle
 
 TWIN = Observation("exit", 0, b"right")
 

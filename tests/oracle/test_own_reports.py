@@ -6,7 +6,7 @@ import pytest
 
 from pytest_causechain.model.observation import Observation, Outcome
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.reports import ReportOracle, find_report
+from pytest_causechain.oracle.oracles import ReportOracle, find_report
 from pytest_causechain.oracle.symptom import learn_symptom
 
 ASSERTION = b"list: src/list.c:12: int sum(struct list *): Assertion `size > 0' failed.\n"

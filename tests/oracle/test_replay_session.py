@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from talking import TALK, TIMEOUT_SECONDS, ask_last, make_replay, printed
 
+from pytest_causechain.model.refusal import Unreplayable
 from pytest_causechain.oracle.replay import Replay, find_last_words
-from pytest_causechain.oracle.unreplayable import Unreplayable
 
 
 @pytest.fixture(scope="module")

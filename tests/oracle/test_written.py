@@ -11,10 +11,9 @@ from talking import TIMEOUT_SECONDS
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
-from pytest_causechain.oracle.places import relocate_files
 from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.oracle.starts import WrittenFiles, relocate_files
 from pytest_causechain.oracle.symptom import learn_symptom
-from pytest_causechain.oracle.written import WrittenFiles
 from pytest_causechain.recording.programs import identify_program
 
 PROGRAM = Program("/bin/prog", "1")
