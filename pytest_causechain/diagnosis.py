@@ -165,14 +165,21 @@ class _Diagnosis:
     def open_lab(self) -> RemoteLab:
         self.progress("preparing the laboratory")
         pair, settings = self.pair, self.settings
-        known = (settings.libraries, settings.cache, (), pair.alteration, settings.precautions, settings.share)
-        self.lab = RemoteLab(pair.passing, pair.failing, self.deadline, None, *known)
+        self.lab = RemoteLab(
+            pair.passing,
+            pair.failing,
+            self.deadline,
+            libraries=settings.libraries,
+            cache=settings.cache,
+            repair=pair.alteration,
+            precautions=settings.precautions,
+            share=settings.share,
+        )
         return self.lab
 
     def approach(self, lab: RemoteLab, oracle: Oracle) -> Pair | None:
-        """A pair whose passing run is nearer to the failing one. A twin has the same input already, and gdb would
-        take too long."""
-        if self.pair.alteration is not None or lab.name == "gdb" or oracle.rule.kind not in TELLING:
+        """A pair whose passing run is nearer to the failing one. A twin has the same input already."""
+        if self.pair.alteration is not None or oracle.rule.kind not in TELLING:
             return None
         self.progress("looking for a nearer passing run")
         usual = lab.experiment("passing").code
@@ -304,8 +311,6 @@ class _Diagnosis:
 
     def find_writers(self, lab: RemoteLab, inquiry: Inquiry, search: TransitionSearch[Moment, Isolated]) -> None:
         """What the failing run did to the variables of each link since the one before."""
-        if lab.name == "gdb":
-            return
         pairs = [(earlier, later) for (earlier, _), (later, _) in pairwise(told_links(search, self.left_out))]
         for earlier, later in [*pairs, *((t.before, t.after) for t in told_transitions(search, self.left_out))]:
             writing = inquiry.written(earlier, (later, search.known[later]))

@@ -1,1 +1,1 @@
-"""A living gdb that runs a program to a moment and tells what is there."""
+"""A living gdb that tells what a program consists of, and what is there in a stopped process of it."""

@@ -1,4 +1,5 @@
-"""A living gdb: one process for all runs of a program, spoken to over GDB/MI with replies matched by token."""
+"""A living gdb, which describes a program and looks at stopped processes of it: spoken to over GDB/MI with replies
+matched by token."""
 
 from __future__ import annotations
 
@@ -17,12 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pytest_causechain.debugger.launch import Launch
 from pytest_causechain.model.refusal import Hopeless, Refusal
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.linux import die_with_parent
 from pytest_causechain.process.processors import roam
-from pytest_causechain.process.remains import await_writers, end_group
 
 INSTALL = "install gdb 12 or newer (Debian, Ubuntu: apt-get install gdb)"
 OLDEST = 12  # the first with MI commands written in Python
@@ -33,7 +32,7 @@ START = [
     "-iex", "set host-charset UTF-8",  # names of files, whatever the locale
     "-iex", "set auto-load no",  # no scripts from the directory under test
     "-iex", "set debuginfod enabled off",  # no network
-    # Else every run reads the C library's debug file again, where one is installed: 250 ms instead of 15.
+    # Else the C library's debug file is read again for each backtrace, where one is installed: 250 ms instead of 15.
     "-iex", "set debug-file-directory",
     "-iex", "set auto-solib-add off",  # symbols of libraries are read when a backtrace needs them
     "-iex", "set confirm off",
@@ -42,9 +41,6 @@ START = [
     "-iex", "set print inferior-events off",
     "-iex", "set style enabled off",
     "-iex", "set width 0",
-    "-iex", "set startup-with-shell on",
-    "-iex", "set exec-wrapper env",  # what the script in the shell's place executes first, see launch.py
-    "-iex", "set disable-randomization on",
 ]  # fmt: skip
 # In what it says: words in quotes, and what is not a bracket.
 STRING, NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"'), re.compile(r"[^][{}]+")
@@ -56,8 +52,6 @@ PATIENCE_SECONDS = 30.0
 # To begin with: one that hangs should be told as such while there is time for it.
 START_SECONDS = 10.0
 END_SECONDS = 2.0
-# How long it may take to tell where a halted program was: symbols of its libraries are read for that.
-HALT_SECONDS = 5.0
 
 
 class GdbFailure(Exception):
@@ -70,13 +64,6 @@ class GdbLost(GdbFailure):
 
 def unusable(why: str) -> Refusal:
     return Hopeless(f"gdb cannot be used ({why}): {INSTALL} with Python support.")
-
-
-def addresses_vary(program: str) -> Refusal:
-    return Refusal(
-        f"the addresses of {program} change from run to run, since this container forbids personality(): "
-        "start it with --security-opt seccomp=unconfined."
-    )
 
 
 def find_gdb() -> str:
@@ -107,25 +94,23 @@ def does_not_start(error: Exception) -> Refusal:
 
 
 def gdb_environment() -> dict[str, str]:
-    """Without what is meant for the user's Python and not for gdb's own. The program gets its own, by `Launch`."""
+    """Without what is meant for the user's Python and not for gdb's own."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def prepare() -> None:
-    """In the new process. While a program runs gdb does not hear of our end; the kernel then ends what it traces."""
+    """In the new process. While it is at work gdb does not hear of our end."""
     die_with_parent()
     roam()
 
 
 class Gdb(Closing):
-    """Use as a context manager: leaving it ends gdb, the program it runs and the directory of side files."""
+    """Use as a context manager: leaving it ends gdb and the directory of side files."""
 
     def __init__(self, program: str) -> None:
         gdb = find_gdb()
-        self.program = program
         self.directory = Path(tempfile.mkdtemp(prefix="causechain-"))
         self._tokens = itertools.count(1)
-        self._running: Launch | None = None
         # The beginning of a line that is not complete yet.
         self._begun = b""
         agent = str(Path(__file__).with_name("agent.py"))
@@ -164,10 +149,6 @@ class Gdb(Closing):
         return self._process.pid
 
     def close(self) -> None:
-        # While the program runs gdb hears nothing; when it must be killed itself, the kernel takes along what it
-        # traces, but not what that has started.
-        if (pid := self._running_pid()) is not None:
-            end_group(pid)
         with contextlib.suppress(GdbFailure):
             self._send("-gdb-exit")
         self._end()
@@ -196,31 +177,9 @@ class Gdb(Closing):
             raise GdbFailure(reply["payload"].get("msg", "error"))
         return reply["payload"]
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Have the agent carry out a request that runs no program."""
-        return self._carry(request, time.monotonic() + PATIENCE_SECONDS)
-
-    def run(self, request: dict[str, Any], launch: Launch, timeout_seconds: float) -> dict[str, Any]:
-        """Have the agent carry out a request that runs the program, which is halted when its time is over."""
+    def ask(self, request: dict[str, Any], timeout_seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+        """Have the agent carry out a request; what it answers."""
         deadline = time.monotonic() + timeout_seconds
-        launch.pid.unlink(missing_ok=True)
-        self._running = launch
-        answer = self._carry(request, deadline)
-        if (group := self._running_pid()) is not None:
-            if answer["ended"] is not None and answer["ended"]["ending"] != "timeout":
-                await_writers(group, (launch.stdout, launch.stderr), deadline)
-            end_group(group)
-        self._running = None
-        return answer
-
-    def _running_pid(self) -> int | None:
-        """Of the program, which leads a process group of its own; None before it is started."""
-        try:
-            return int(self._running.pid.read_text()) if self._running is not None else None
-        except (OSError, ValueError):
-            return None
-
-    def _carry(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
         request_file, reply_file = self.directory / "request.json", self.directory / "reply.json"
         request_file.write_text(json.dumps(request))
         reply_file.unlink(missing_ok=True)
@@ -228,8 +187,6 @@ class Gdb(Closing):
         token = next(self._tokens)
         self._send(f"{token}-causechain-sync")
         reply = self._reply(token, deadline)
-        if reply is None and self._running is not None:
-            reply = self._halt(token)
         if reply is None or not reply_file.exists():
             raise GdbLost("it does not answer any more")
         try:
@@ -240,21 +197,9 @@ class Gdb(Closing):
             raise GdbFailure(f"gdb's answer cannot be read ({error})") from None
         if not isinstance(answer, dict):
             raise GdbFailure("gdb's answer is none")
-        if answer.get("kind") == "AddressesVary":
-            raise addresses_vary(self.program)
         if "error" in answer:
             raise GdbFailure(answer["error"])
         return answer
-
-    def _halt(self, token: int) -> dict[str, Any] | None:
-        """Stopped rather than killed, so that the agent can tell where it was; killed where that does not help."""
-        for sign in (signal.SIGSTOP, signal.SIGKILL):
-            if (pid := self._running_pid()) is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, sign)
-            if (reply := self._reply(token, time.monotonic() + HALT_SECONDS)) is not None:
-                return reply
-        return None
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None

@@ -66,7 +66,7 @@ class Module(Sendable):
 class Visit:
     """Frames innermost first. `load_map` is where the program was loaded, `types` the table all numbers refer to;
     `unreadable` counts the bytes that are missing in `regions`. `environment` is where the pointer to the variables of
-    the environment lies, and its value. Of what lies outside the memory, a lab may leave out what it cannot alter."""
+    the environment lies, and its value."""
 
     load_map: LoadMap
     frames: tuple[VisitedFrame, ...]
@@ -77,7 +77,7 @@ class Visit:
     thread_pointer: int = 0
     unreadable: int = 0
     files: tuple[OpenFile, ...] = ()
-    directory: str | None = None
+    directory: str = ""
     umask: int | None = None
     environment: tuple[int, int] | None = None
 
@@ -93,29 +93,6 @@ def find_modules(mappings: Iterable[tuple[int, int, str]]) -> tuple[Module, ...]
         elif name and name not in ("[heap]", "[stack]"):
             modules.append(Module(name, start, end))
     return tuple(modules)
-
-
-def make_visit(
-    answer: dict[str, Any], memory: bytes, types: list[dict[str, Any]], load_map: LoadMap, stdin: bytes
-) -> Visit:
-    regions = tuple(
-        Region(start, memory[position : position + size], kind) for start, size, position, kind in answer["regions"]
-    )
-    regions += (make_registers(answer["registers"]),)
-    frames = make_frames(answer["frames"], load_map)
-    modules = find_modules(tuple(row) for row in answer["mappings"])
-    taken = answer["stdin"]
-    return Visit(
-        load_map,
-        frames,
-        regions,
-        types,
-        answer["arguments"]["start"],
-        modules,
-        answer["thread_pointer"],
-        answer["unreadable"],
-        (OpenFile(0, "stdin", "input", stdin, taken),) if taken is not None else (),
-    )
 
 
 def register_address(name: str) -> int | None:

@@ -11,12 +11,11 @@ from pytest_causechain.lab.engine import Fitness
 from pytest_causechain.lab.worker import CLOSING_SECONDS
 from pytest_causechain.lab.workers import Engine, Worker
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import Hopeless, Refusal
 from pytest_causechain.process.closing import Closing
 from pytest_causechain.process.companion import CompanionLost
 from pytest_causechain.process.directories import OwnDirectory
 
-NO_PTRACE = "ptrace is not allowed there."
 # Makes a worker that has its temporary files in this directory.
 MakeWorker = Callable[[str], Worker]
 
@@ -31,9 +30,8 @@ class Crew(Closing):
         self.workers = [make(str(self._temporary.path)) for make in make_workers]
         self._diagnoses = 0
         self._lock = threading.Lock()
-        # What keeps a worker from a program, and the programs that some worker deals with.
+        # What keeps a worker from a program that another one deals with.
         self._obstacles: dict[tuple[str, str], str] = {}
-        self._accepted: set[str] = set()
         with contextlib.suppress(OSError):  # which is told of when an engine is really needed
             self._prepare_next()
 
@@ -49,11 +47,7 @@ class Crew(Closing):
     def notes(self) -> list[str]:
         """Sentences about workers that were of no use, though others were."""
         lost = [f"worker {worker.name} was lost: {worker.why_lost}." for worker in self.workers if worker.is_lost]
-        refused = [
-            f"worker {name} takes no part: {why}"
-            for (name, program), why in self._obstacles.items()
-            if program in self._accepted
-        ]
+        refused = [f"worker {name} takes no part: {why}" for (name, _), why in self._obstacles.items()]
         return list(dict.fromkeys([*lost, *refused]))
 
     @contextlib.contextmanager
@@ -78,29 +72,25 @@ class Crew(Closing):
 
     def lease(self, command: Command) -> Engine:
         """For all that a lab asks: on the worker that has least to do. A Refusal when there is none."""
-        second: Engine | None = None
-        why = ""
+        refused: list[tuple[Worker, Fitness]] = []
         for worker in self._living():
             engine = worker.open_engine(self._check_wanted)
             self._prepare_next()
             try:
-                fitness = self._check(engine, command)
+                fitness = worker.check(command, engine)
             except CompanionLost:
                 engine.close()
                 continue
-            if fitness.traces and not fitness.obstacle:
-                if second is not None:
-                    self.refuse(second.worker, command, NO_PTRACE)
-                    second.close()
+            if not fitness.obstacle:
+                for other, why in refused:
+                    self.refuse(other, command, why.obstacle)
                 return engine
-            why = why or fitness.obstacle
-            if fitness.obstacle or second is not None:
-                engine.close()
-            else:
-                second = engine
-        if second is not None:
-            return second
-        raise Refusal(why or self._why_none())
+            refused.append((worker, fitness))
+            engine.close()
+        if not refused:
+            raise Refusal(self._why_none())
+        _, first = refused[0]
+        raise (Hopeless if first.is_hopeless else Refusal)(first.obstacle)
 
     def borrow(self) -> list[Engine]:
         """On workers that have nothing to do; others may want some of them too."""
@@ -111,9 +101,9 @@ class Crew(Closing):
 
     def check(self, engine: Engine, command: Command) -> None:
         """A Refusal when it cannot help with a program, CompanionLost when it is not there any more."""
-        fitness = self._check(engine, command)
-        if fitness.obstacle or not fitness.traces:
-            raise Refusal(fitness.obstacle or NO_PTRACE)
+        fitness = engine.worker.check(command, engine)
+        if fitness.obstacle:
+            raise Refusal(fitness.obstacle)
 
     def refuse(self, worker: Worker, command: Command, why: str) -> None:
         self._obstacles.setdefault((worker.name, command.program.build_id), why)
@@ -127,14 +117,6 @@ class Crew(Closing):
     def _living(self) -> list[Worker]:
         with self._lock:
             return sorted((w for w in self.workers if not w.is_lost), key=lambda worker: worker.leases)
-
-    def _check(self, engine: Engine, command: Command) -> Fitness:
-        fitness = engine.worker.check(command, engine)
-        if fitness.obstacle:
-            self.refuse(engine.worker, command, fitness.obstacle)
-        else:
-            self._accepted.add(command.program.build_id)
-        return fitness
 
     def _why_none(self) -> str:
         lost = next((worker for worker in reversed(self.workers) if worker.is_lost), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -20,17 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, find_gdb
-from pytest_causechain.lab.gdb_lab import GdbLab
+from pytest_causechain.debugger.program import is_relocated
 from pytest_causechain.lab.intervening_lab import InterveningLab
 from pytest_causechain.lab.presence import LEAVE_ALONE
-from pytest_causechain.lab.ptrace_lab import is_suitable
 from pytest_causechain.lab.weaknesses import find_weaknesses
 from pytest_causechain.lab.worker import CANCEL, RESET
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch
-from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
+from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
-from pytest_causechain.process.copied_stage import CopiedStage
 from pytest_causechain.process.elf import names_symbol
 from pytest_causechain.process.isolation import isolate
 from pytest_causechain.process.linux import adopt_orphans, die_with_parent
@@ -38,7 +37,7 @@ from pytest_causechain.process.processors import staying
 from pytest_causechain.process.remains import end_orphans
 from pytest_causechain.process.self_tracing import traces_itself
 from pytest_causechain.process.stage import Stage
-from pytest_causechain.process.subject import CannotStart, require_tracing
+from pytest_causechain.process.subject import CannotStart, launch, require_tracing
 from pytest_causechain.recording.programs import identify_program
 
 if TYPE_CHECKING:
@@ -51,15 +50,15 @@ FOR_ANOTHER = 9
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` names a lab, None lets
-    the engine choose. `libraries` are patterns for those that count as the program's own code, `cache` is a directory
-    for what should be known again in later sessions. `environment` is the one that pytest runs in, None the engine's
-    own."""
+    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` is "fork", or "rerun" where
+    each experiment is to be a fresh run. `libraries` are patterns for those that count as the program's own code,
+    `cache` is a directory for what should be known again in later sessions. `environment` is the one that pytest runs
+    in, None the engine's own."""
 
     passing: Command
     failing: Command
     deadline: float
-    kind: str | None = None
+    kind: str = "fork"
     libraries: tuple[str, ...] = ()
     cache: Path | None = None
     others: tuple[Command, ...] = ()
@@ -78,10 +77,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Fitness:
-    """`obstacle` is a sentence that says why not; `traces` whether ptrace is allowed."""
+    """`obstacle` is a sentence that says why not; `is_hopeless`: it holds for every program there."""
 
     obstacle: str = ""
-    traces: bool = True
+    is_hopeless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def copy_process(work: Callable[[], int]) -> int:
 
 def serve_lab(connection: Connection[Any, Any], opening: Open) -> int:
     """Until there is to be another."""
-    lab: GdbLab | InterveningLab | None = None
+    lab: InterveningLab | None = None
     types_told = 0
     adopt_orphans()
     message: Any = opening
@@ -162,10 +161,9 @@ def serve_lab(connection: Connection[Any, Any], opening: Open) -> int:
                 if isinstance(message, Open):
                     lab = open_lab(message)
                     die_with_parent()  # the kernel forgets it when a process enters a namespace
-                    if isinstance(lab, InterveningLab):
-                        lab.is_wanted = lambda: not (connection.poll() and connection.recv() == CANCEL)
+                    lab.is_wanted = lambda: not (connection.poll() and connection.recv() == CANCEL)
                     types_told = len(lab.program.types)
-                    value: Any = (lab.program, lab.recordable, lab.width, lab.notes, lab.isolation)
+                    value: Any = (lab.program, lab.width, lab.notes, lab.isolation)
                     answer = Answer(value, lab.name)
                 elif message != CANCEL:  # else it came too late
                     assert lab is not None
@@ -198,8 +196,7 @@ def serve_lab(connection: Connection[Any, Any], opening: Open) -> int:
     return FOR_ANOTHER if message == RESET else 0
 
 
-def open_lab(message: Open) -> GdbLab | InterveningLab:
-    """The fastest lab that can deal with this program here."""
+def open_lab(message: Open) -> InterveningLab:
     if message.environment is not None:
         os.environ.clear()
         os.environ.update(message.environment)
@@ -209,13 +206,8 @@ def open_lab(message: Open) -> GdbLab | InterveningLab:
     commands = (message.passing, message.failing, *message.others)
     stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
     require_no_tracer(message.failing, message.passing, message.deadline, stage)
-    if message.kind == "gdb" or (message.kind is None and not is_suitable(*pair)):
-        if isinstance(stage, CopiedStage):  # gdb starts programs where they were started
-            stage, isolation = None, NO_ISOLATION
-        lab: GdbLab | InterveningLab = GdbLab(*pair, message.libraries, cache, stage)
-    else:
-        shared = (message.kind != "rerun", message.libraries, cache)
-        lab = InterveningLab(*pair, *shared, message.others, message.repair, stage)
+    known = (message.kind == "fork", message.libraries, cache)
+    lab = InterveningLab(*pair, *known, message.others, message.repair, stage)
     lab.notes += find_weaknesses(lab.program)
     lab.isolation, lab.bounds = isolation, message.precautions.bounds
     return lab
@@ -243,19 +235,35 @@ def hold(directory: Path) -> Path:
 
 
 def check(message: Check) -> Fitness:
-    program = message.command.program
+    command, program = message.command, message.command.program
     try:
         find_gdb()
+        require_tracing()
         found = identify_program(program.path)
-        message.command.require_directory()
+        is_relocated(program.path)
+        command.require_directory()
     except Refusal as refusal:
-        return Fitness(str(refusal))
+        return Fitness(str(refusal), isinstance(refusal, Hopeless))
     if found.build_id != program.build_id:
         return Fitness(f"{program.path} is another build there (its build id differs): bring it up to date.")
-    return Fitness(traces=is_suitable(message.command, message.command, message.deadline))
+    return Fitness(find_launch_obstacle(command, message.deadline))
 
 
-def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
+def find_launch_obstacle(command: Command, deadline: float) -> str:
+    """Why the program does not start under ptrace here; empty when it does, or by an accident of the system's."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    try:
+        launch(command, False, deadline).kill()
+    except CannotStart as error:
+        return f"{error}: {LEAVE_ALONE}"
+    except OSError:
+        pass  # the lab will meet it too, and tries again
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return ""
+
+
+def carry_out(lab: InterveningLab, call: Call) -> Any:
     if call.name == "widen":
         (lab.width,) = call.arguments
         return None
@@ -270,17 +278,6 @@ def carry_out(lab: GdbLab | InterveningLab, call: Call) -> Any:
         "experiments": lab.experiments,
         "speculate": lab.speculate,
         "trace": lab.trace,
-    }
-    if call.name not in calls:
-        return intervene(lab, call)
-    return calls[call.name](*call.arguments)
-
-
-def intervene(lab: GdbLab | InterveningLab, call: Call) -> Any:
-    """What only a lab that copies or re-runs the program itself can do."""
-    if not isinstance(lab, InterveningLab):
-        raise Refusal("repairs are not looked for in a program that only gdb can run: see `lab` in chain.json.")
-    calls: dict[str, Callable[..., Any]] = {
         "layout": lab.layout,
         "observe": lab.observe,
         "find_writer": lab.find_writer,

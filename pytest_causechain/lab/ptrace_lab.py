@@ -43,7 +43,7 @@ from pytest_causechain.process.alteration import alter
 from pytest_causechain.process.files import find_environment, read_files, replace_file
 from pytest_causechain.process.injection import call_function, inject
 from pytest_causechain.process.limits import NOTHING_USED, Usage, allow, limit_run
-from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER, is_supported
+from pytest_causechain.process.linux import PAGE, PR_SET_PTRACER
 from pytest_causechain.process.maps import (
     Mapping,
     argument_start,
@@ -55,7 +55,7 @@ from pytest_causechain.process.maps import (
 from pytest_causechain.process.processors import roam
 from pytest_causechain.process.remains import await_writers
 from pytest_causechain.process.stage import Stage
-from pytest_causechain.process.subject import OUTPUT, CannotStart, Subject, is_ours, launch
+from pytest_causechain.process.subject import OUTPUT, Subject, is_ours, launch
 from pytest_causechain.process.threads import ProcessGone
 from pytest_causechain.process.tracee import WORD, End, Finish, NotReached, Tracee
 from pytest_causechain.process.tracer import Tracer
@@ -74,9 +74,6 @@ FRAMES_LIMIT = 10_000
 
 class PtraceLab(StartingLab):
     """Use as a context manager, in a process with a single thread: SIGCHLD is blocked there until it is closed."""
-
-    # The stubs record a million in a tenth of a second; what is made of the events afterwards takes longer.
-    recordable = 2_000_000
 
     def __init__(
         self,
@@ -402,18 +399,3 @@ def find_libraries(command: Command, patterns: Sequence[str], deadline: float) -
     with ending(launch(command, False, deadline)) as subject:
         mapped = [mapping.name for mapping in read_mappings(subject.pid)]
     return choose_libraries(mapped, command.program.path, patterns)
-
-
-def is_suitable(passing: Command, failing: Command, deadline: float) -> bool:
-    """Whether both runs can be traced here."""
-    if not is_supported():
-        return False
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    try:
-        for command in (passing, failing):
-            launch(command, False, deadline).kill()
-    except (CannotStart, OSError):
-        return False
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    return True

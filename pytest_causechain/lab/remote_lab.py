@@ -93,7 +93,7 @@ class Helper:
 
 
 class RemoteLab(Lab):
-    """`kind` forces a lab: "fork", "rerun" or "gdb". `libraries` and `cache` are as in Open. `others` are further runs,
+    """`kind`, `libraries` and `cache` are as in Open. `others` are further runs,
     known by `name_other`. With a `repair` the passing run is the twin of the failing one. With a `share` of the
     session's workers its engines are there, else it has one here."""
 
@@ -102,7 +102,7 @@ class RemoteLab(Lab):
         passing: Command,
         failing: Command,
         deadline: float,
-        kind: str | None = None,
+        kind: str = "fork",
         libraries: tuple[str, ...] = (),
         cache: Path | None = None,
         others: Sequence[Command] = (),
@@ -111,7 +111,7 @@ class RemoteLab(Lab):
         share: Share | None = None,
     ) -> None:
         self.deadline = deadline
-        self.name = kind or ""
+        self.name = kind
         self.begins_inside = isinstance(repair, Intervention)
         self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair, precautions)
         self._limits: tuple[float, ...] = (FIRST_RUN_SECONDS, math.inf)
@@ -129,7 +129,6 @@ class RemoteLab(Lab):
         self._next_invitation = WORTHWHILE_SECONDS
         self._hands = ThreadPoolExecutor(share.size if share is not None else 1, "causechain-helper")
         self.program: ProgramMap
-        self.recordable: int
         # Of workers each does one thing at a time.
         self.width: int
         try:
@@ -214,7 +213,7 @@ class RemoteLab(Lab):
         trace: Trace = self._call(Call("trace", (side, tuple(stops), tuple(addresses), until, limit)))
         return trace
 
-    # Interventions; a Refusal in a lab that cannot make them.
+    # Interventions
 
     def observe(self, command: Command) -> Observation:
         observation: Observation = self._call(Call("observe", (command,)))
@@ -280,7 +279,7 @@ class RemoteLab(Lab):
                 self._engine = self._open_engine()
             # A new engine numbers types anew: earlier visits keep the table that they came with.
             opened = self._exchange(self._opening)
-            self.program, self.recordable, self.width, self.notes, self.isolation = opened
+            self.program, self.width, self.notes, self.isolation = opened
             self._layouts.clear()
             self._told_width = 0
             self._tell_width(self._exchange)
@@ -391,7 +390,7 @@ class RemoteLab(Lab):
 
     def _invite(self) -> None:
         """Those who have nothing else to do, when it is worth it. They get ready while the first engine goes on."""
-        if self._batch_seconds < self._next_invitation or self.name == "gdb" or self._share is None:
+        if self._batch_seconds < self._next_invitation or self._share is None:
             return
         engines = self._share.borrow()
         if not engines:

@@ -8,12 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from pytest_causechain.debugger.gdb import addresses_vary
 from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Lab, Side
 from pytest_causechain.lab.presence import Presence
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.refusal import BudgetUsedUp
+from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.process.copies import CannotCopy, Template
 from pytest_causechain.process.footholds import Watched
 from pytest_causechain.process.maps import read_mappings
@@ -102,7 +101,10 @@ class StartingLab(Lab):
             subject.kill()
             raise
         if find_addresses(command, deadline) != find_addresses(command, deadline):
-            raise addresses_vary(command.program.path)
+            raise Refusal(
+                f"the addresses of {command.program.path} change from run to run, since this container forbids "
+                "personality(): start it with --security-opt seccomp=unconfined."
+            )
         return None
 
     def _forget(self, side: Side) -> None:

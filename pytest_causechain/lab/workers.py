@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_causechain.lab.engine import Answer, Check, Fitness, Open
 from pytest_causechain.lab.worker import CANCEL, CLOSING_SECONDS, ENGINE, RESET
-from pytest_causechain.model.command import Command, Program
+from pytest_causechain.model.command import Command
 from pytest_causechain.process.companion import LOOK_UP_SECONDS, Companion, CompanionLost, uninterrupted
 
 # For a worker's first word and the check of a program: it may have to import all of Python through a network.
@@ -60,11 +60,11 @@ class Worker(ABC):
         self.leases = 0
         self.is_lost = False
         self._lock = threading.Lock()
-        self._fitness: dict[tuple[Program, str], Fitness] = {}
+        self._fitness: dict[tuple[object, ...], Fitness] = {}
 
     def check(self, command: Command, engine: Engine) -> Fitness:
-        """Whether it can deal with a program; asked once."""
-        key = (command.program, command.cwd)
+        """Whether it can deal with a program, as a command starts it; asked once."""
+        key = (command.program, command.cwd, command.environment)
         if key not in self._fitness:
             answer: Answer = engine.exchange(Check(command, time.monotonic() + HELLO_SECONDS), HELLO_SECONDS)
             self._fitness[key] = answer.value

@@ -74,10 +74,16 @@ def rank_by_traces(
     comparison = _Comparison(candidates)
     try:
         with RemoteLab(
-            failing, failing, deadline, None, libraries, cache, commands, precautions=precautions, share=share
+            failing,
+            failing,
+            deadline,
+            libraries=libraries,
+            cache=cache,
+            others=commands,
+            precautions=precautions,
+            share=share,
         ) as lab:
-            if lab.name != "gdb":  # which knows of two runs only
-                comparison.run(lab)
+            comparison.run(lab)
     except Hopeless:
         raise
     except Refusal:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import platform
 import socket
 import struct
 from collections.abc import Iterable
@@ -93,10 +92,6 @@ class IoVector(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-def is_supported() -> bool:
-    return platform.machine() == "x86_64" and platform.system() == "Linux"
-
-
 def ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> None:
     # No PEEK requests here, so that -1 is always an error.
     if _libc.ptrace(request, pid, address, data) == -1:
@@ -137,11 +132,6 @@ def unshare(flags: int) -> None:
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     words = (os.fsencode(word) for word in (source, target, kind))
     _check(_libc.mount(*words, ctypes.c_ulong(flags), os.fsencode(options) or None), f"mount {target}")
-
-
-def unmount(target: str) -> None:
-    """For all who look for it from now on."""
-    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
 class _MountAttributes(ctypes.Structure):

@@ -35,7 +35,6 @@ from pytest_causechain.process.linux import (
     PR_CAP_AMBIENT_CLEAR_ALL,
     keep_capabilities,
     mount,
-    unmount,
 )
 from pytest_causechain.process.namespaces import enter_namespaces
 from pytest_causechain.process.tracee import Tracee
@@ -195,17 +194,6 @@ class Stage:
                 if any(place.startswith(directory) for directory in wanted) and len(told) < FILES_TOLD:
                     told[place] = read_content(path)
         return leave_out(command.inputs, told)
-
-    def collect_shared(self, command: Command) -> tuple[tuple[str, bytes | None], ...]:
-        """The same of a run that has no view of its own."""
-        shared = {number: self._shared[number][0] for number in self._find_touched()}
-        return self.collect(command, View(upper=shared))
-
-    def renew(self) -> None:
-        """Nothing is left of what runs without views of their own have written; none may be there any more."""
-        for number in self._find_touched():
-            unmount(self._areas[number])
-            self._cover(number)
 
 
 def leave_out(files: Iterable[InputFile], told: dict[str, bytes | None]) -> tuple[tuple[str, bytes | None], ...]:

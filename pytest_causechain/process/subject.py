@@ -197,7 +197,7 @@ def is_ours(address: int) -> bool:
 
 
 def require_tracing() -> None:
-    """A Refusal where the kernel lets nobody trace a child of their own: gdb could not, either."""
+    """A Refusal where the kernel does not let a process trace its own children."""
     gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:

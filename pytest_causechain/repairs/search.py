@@ -93,8 +93,16 @@ def find_repairs(
     sides = iter([name_other(number) for number in range(len(others))])
     runs = Others(list(islice(sides, len(near))), list(islice(sides, len(also_failing))), list(sides))
     try:
-        known = (libraries, cache, others, None, precautions, share)
-        with RemoteLab(failing, failing, deadline, None, *known) as lab:
+        with RemoteLab(
+            failing,
+            failing,
+            deadline,
+            libraries=libraries,
+            cache=cache,
+            others=others,
+            precautions=precautions,
+            share=share,
+        ) as lab:
             RepairSearch(lab, runs, ask, findings, progress).run()
     except BudgetUsedUp:
         pass

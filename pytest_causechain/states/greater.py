@@ -103,7 +103,7 @@ class Greater:
             if ours.get(name) != theirs.get(name):
                 shown = f"environment {os.fsdecode(name)}"
                 yield Part("environment", name=name), word(shown, show_value(ours, name), show_value(theirs, name))
-        if passing.directory is not None and failing.directory is not None and passing.directory != failing.directory:
+        if passing.directory != failing.directory:
             paths = (show_path(passing.directory), show_path(failing.directory))
             yield Part("directory"), word("working directory", *paths)
         if passing.umask != failing.umask and passing.umask is not None and failing.umask is not None:

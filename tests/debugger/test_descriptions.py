@@ -14,7 +14,6 @@ import pytest
 from pytest_causechain.debugger import descriptions
 from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.debugger.descriptions import DescriptionStore
-from pytest_causechain.debugger.program import ask_description
 from pytest_causechain.lab.ptrace_lab import PtraceLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
@@ -64,11 +63,13 @@ def asked(monkeypatch) -> list[str]:
     """The programs that gdb has been asked to describe."""
     programs: list[str] = []
 
-    def count(gdb):
-        programs.append(gdb.program)
-        return ask_description(gdb)
+    describe = Debugger._describe
 
-    monkeypatch.setattr("pytest_causechain.debugger.debugger.ask_description", count)
+    def count(debugger, libraries):
+        programs.append(debugger._path)
+        return describe(debugger, libraries)
+
+    monkeypatch.setattr(Debugger, "_describe", count)
     return programs
 
 
@@ -144,7 +145,7 @@ class TestSecondOpening:
     def test_in_an_engine(self, program, cache):
         command = Command(Program(program, ""), (program,), "/")
         programs = []
-        for kind in ("fork", "gdb", "fork"):
+        for kind in ("fork", "rerun", "fork"):
             with RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, kind, (), cache) as lab:
                 visit = lab.visit("passing", body(lab, "measure"))
                 assert [name for name, _ in tell(visit)] == ["measure", "main"]

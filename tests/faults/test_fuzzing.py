@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -93,9 +92,9 @@ def test_traces(records, known):
 def make_gdb(tmp_path: Path, replies: list[bytes], answer: bytes) -> Gdb:
     """One whose gdb says this, and writes that to the file it was asked for."""
     gdb = Gdb.__new__(Gdb)
-    gdb.program, gdb.directory = "program", tmp_path
+    gdb.directory = tmp_path
     process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-    gdb._process, gdb._running, gdb._begun = process, None, b""
+    gdb._process, gdb._begun = process, b""
     process.stdin.write(b"\n".join(replies) + b"\n")
     gdb._tokens = iter(range(1, 100))
     (tmp_path / "prepared").write_bytes(answer)
@@ -123,7 +122,7 @@ answers = st.one_of(st.binary(max_size=30), st.sampled_from([b"[]", b"{}", b"nul
 def test_gdb(tmp_path, replies, answer):
     gdb = make_gdb(tmp_path, replies, answer)
     try:
-        told = gdb._carry({"job": "look"}, time.monotonic() + 0.3)
+        told = gdb.ask({"job": "look"}, 0.3)
         assert told == json.loads(answer) and isinstance(told, dict)
     except GdbFailure:
         pass

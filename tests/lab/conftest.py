@@ -39,9 +39,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return compile_program
 
 
-@pytest.fixture(scope="session", params=["fork", "rerun", "gdb"])
+@pytest.fixture(scope="session", params=["fork", "rerun"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """All laboratories must see the same: every test that opens one is run with each."""
+    """Copies and fresh runs must show the same: every test that opens a laboratory is run with both."""
     return request.param
 
 

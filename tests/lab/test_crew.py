@@ -373,6 +373,15 @@ class TestLostWorkers:
                 end_gateway(group, "w0", signal.SIGCONT)
 
 
+@pytest.fixture
+def dependent(build, tmp_path_factory) -> tuple[Program, Path]:
+    """A program, and the directory of a library that it does not find by itself."""
+    libraries = tmp_path_factory.mktemp("libraries")
+    part = build("int part(void) { return 3; }", "-shared", "-fPIC")
+    (libraries / "libpart.so").write_bytes(Path(part.path).read_bytes())
+    return build("int part(void); int main(void) { return part(); }", f"-L{libraries}", "-lpart"), libraries
+
+
 class TestOtherMachines:
     def test_a_socket(self, command, open_crew, socket_gateway):
         crew = open_crew("popen", socket_gateway)
@@ -381,19 +390,10 @@ class TestOtherMachines:
             assert try_numbers(lab) == EXPECTED
         assert crew.notes == []
 
-    def test_another_build(self, command, open_crew, build, tmp_path_factory):
-        """One path, under which each worker finds the program of its own directory."""
-        here, there = Path(command.program.path).parent, tmp_path_factory.mktemp("there")
-        Path(build("int main(void) { return 0; }").path).rename(there / "program")
-        crew = open_crew(f"popen//chdir={there}", f"popen//chdir={here}")
-        program = Program("/proc/self/cwd/program", command.program.build_id)
-        engine = crew.lease(Command(program, ("program",), "/"))
-        assert engine.worker.name == "w1"
-        engine.close()
-        assert crew.notes == [
-            "worker w0 takes no part: /proc/self/cwd/program is another build there (its build id differs): bring it "
-            "up to date."
-        ]
+    def test_another_build(self, command, open_crew):
+        expected = Command(Program(command.program.path, "another"), command.argv, command.cwd)
+        with pytest.raises(Refusal, match=r"is another build there \(its build id differs\): bring it up to date\."):
+            open_crew("popen").lease(expected)
 
     def test_no_gdb(self, command, open_crew, tmp_path_factory):
         crew = open_crew(f"popen//env:PATH={tmp_path_factory.mktemp('empty')}", "popen")
@@ -402,6 +402,23 @@ class TestOtherMachines:
         engine.close()
         assert [note.partition(":")[0] for note in crew.notes] == ["worker w0 takes no part"]
         assert "gdb was not found" in crew.notes[0]
+
+    def test_where_the_program_does_not_start(self, dependent, open_crew):
+        program, libraries = dependent
+        crew = open_crew("popen", f"popen//env:LD_LIBRARY_PATH={libraries}")
+        engine = crew.lease(Command(program, (program.path,), "/"))
+        assert engine.worker.name == "w1"
+        engine.close()
+        (note,) = crew.notes
+        assert note.startswith(f"worker w0 takes no part: {program.path} ends before its first instruction: ")
+
+    def test_where_it_starts_for_some_tests(self, dependent, open_crew):
+        program, libraries = dependent
+        crew = open_crew("popen")
+        with pytest.raises(Refusal, match="ends before its first instruction"):
+            crew.lease(Command(program, (program.path,), "/"))
+        crew.lease(Command(program, (program.path,), "/", (("LD_LIBRARY_PATH", str(libraries)),))).close()
+        assert crew.notes == []
 
     def test_nobody_can_help(self, command, open_crew, tmp_path_factory):
         """Then it is no matter of workers."""

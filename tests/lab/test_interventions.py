@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
 import pytest
 from places import open_remote_lab
 
 from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Patch, Spot
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.model.refusal import Refusal
 
 SHOP = r"""
 #include <stdio.h>
@@ -58,10 +52,9 @@ int main(int argc, char **argv)
 LIMITS = Limits(0.2, 20.0, 1 << 16)
 
 
-@pytest.fixture(params=["fork", "rerun"])
-def lab(build, request):
-    """Of the kinds that intervene."""
-    with open_remote_lab(request.param, build(SHOP)) as lab:
+@pytest.fixture
+def lab(build, kind):
+    with open_remote_lab(kind, build(SHOP)) as lab:
         yield lab
 
 
@@ -89,16 +82,6 @@ def run(lab, *interventions):
     observed = lab.interventions("failing", interventions, LIMITS)
     assert all(o.ending == "exit" for o in observed)
     return [o.stdout.decode().strip() for o in observed]
-
-
-def test_gdb_makes_none(build):
-    program = build(SHOP)
-    command = Command(program, (program.path,), str(Path(program.path).parent))
-    with (
-        RemoteLab(command, command, time.monotonic() + 60, "gdb") as lab,
-        pytest.raises(Refusal, match="only gdb can run"),
-    ):
-        lab.effects([])
 
 
 class TestIntervention:

@@ -151,7 +151,7 @@ def make_program(tmp_path_factory) -> MakeProgram:
     return make_one
 
 
-def open_on(program: Program, kind: str | None, *patterns: str, word: str = "8") -> RemoteLab:
+def open_on(program: Program, kind: str, *patterns: str, word: str = "8") -> RemoteLab:
     command = Command(program, (program.path, word), str(Path(program.path).parent))
     return RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, kind, patterns)
 
@@ -259,7 +259,7 @@ class TestVisits:
         ]
 
     def test_a_second_visit_tells_the_same(self, lab):
-        """The laboratories that make copies need no gdb for it any more."""
+        """Without gdb, which was needed for the first one."""
         stops = (Stop(find_statement(lab, "keep", KEEP, "kept.last ="), 2),)
         assert lab.visit("passing", stops).frames == lab.visit("passing", stops).frames
 

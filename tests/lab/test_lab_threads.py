@@ -5,15 +5,11 @@ from __future__ import annotations
 import signal
 import struct
 import subprocess
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from places import find_function, find_global, find_line, find_local, find_statement, read_int, read_memory
 
-from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.transfer import Allocation, Reference, Transfer
 
@@ -163,7 +159,6 @@ int main(int argc, char **argv)
     return count;
 }
 """
-PLENTY_SECONDS = 120.0
 RUNS = [("join", "2"), ("join", "10"), ("queue", "3")]
 
 
@@ -175,18 +170,6 @@ def program(build):
 @pytest.fixture(params=RUNS, ids=" ".join)
 def words(request):
     return request.param
-
-
-@pytest.fixture(params=["fork", "rerun"])
-def open_traced(request, program):
-    """Without gdb, which lets threads run as they like, and takes all of their stacks."""
-    with ExitStack() as stack:
-
-        def open_one(*words: str) -> RemoteLab:
-            command = Command(program, (program.path, *words), str(Path(program.path).parent))
-            return stack.enter_context(RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, request.param))
-
-        yield open_one
 
 
 def run_natively(program, *words):
@@ -234,7 +217,7 @@ class TestRuns:
         lab.experiment("passing", stops_of(lab, "report"))
         assert lab.name == kind
         lab.experiment("passing", stops_of(lab, "amid"))
-        assert lab.name == {"fork": "rerun"}.get(kind, kind)
+        assert lab.name == "rerun"
 
 
 class TestStops:
@@ -252,9 +235,9 @@ class TestStops:
         amid = ["amid"] * (1 + (words[0] == "queue"))
         assert names == ["main", *amid, "report", "twice"]
 
-    def test_state_is_the_same_each_time(self, open_traced, words):
+    def test_state_is_the_same_each_time(self, program, open_lab, words):
         """Also where the threads' own objects lie, which depends on who comes first."""
-        lab = open_traced(*words)
+        lab = open_lab(program, *words)
         for name in ("amid", "report"):
             seen = set()
             for _ in range(5):
@@ -264,9 +247,9 @@ class TestStops:
             assert len(seen) == 1
 
     @pytest.mark.parametrize("name", ["amid", "report"])
-    def test_unused_stacks_are_no_part_of_it(self, open_traced, name):
+    def test_unused_stacks_are_no_part_of_it(self, program, open_lab, name):
         """Those of ten threads are 80 MiB, also when they have ended."""
-        lab = open_traced("join", "10")
+        lab = open_lab(program, "join", "10")
         state = lab.visit("passing", stops_of(lab, name))
         assert sum(len(region.data) for region in state.regions) < 8 << 20
 

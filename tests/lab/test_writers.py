@@ -48,10 +48,9 @@ int main(void)
 """
 
 
-@pytest.fixture(params=["fork", "rerun"])
-def lab(build, request):
-    """Of the kinds that watch memory."""
-    with open_remote_lab(request.param, build(WRITERS), stdin=b"abc") as lab:
+@pytest.fixture
+def lab(build, kind):
+    with open_remote_lab(kind, build(WRITERS), stdin=b"abc") as lab:
         yield lab
 
 

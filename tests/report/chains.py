@@ -97,7 +97,7 @@ TRIALS = (
 )
 
 STATISTICS = Statistics(
-    Tally(19, 14, 4, 6), Moments(120, 9, 8), 230, 41, Seconds(0.05, 0.1, 0.2, 0.41), workers=1, lab="gdb"
+    Tally(19, 14, 4, 6), Moments(120, 9, 8), 230, 41, Seconds(0.05, 0.1, 0.2, 0.41), workers=1, lab="fork"
 )
 
 SORTS = "tests/test_sample.py::test_sorts"
