@@ -20,7 +20,7 @@ ROWS = (
     ("debugger", "process"),
     ("search", "report", "recording", "neighbours", "oracle", "moments", "states", "repairs", "lab"),
     ("causes", "settings"),
-    ("diagnosis", "case", "inspection"),
+    ("diagnosis", "case", "compare"),
     ("hookspecs", "plugin", "results", "session", "publishing", "progress", "workforce"),
 )
 HEIGHT = {part: height for height, row in enumerate(ROWS) for part in row}
