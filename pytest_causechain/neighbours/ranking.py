@@ -43,7 +43,7 @@ class Neighbour:
 
 
 def rank_neighbours(failing: Recording, run: Run, candidates: Iterable[Recording]) -> list[Neighbour]:
-    """The passing tests that run the same build with another command, nearest first.
+    """Ranks the passing tests that run the same build with another command, nearest first.
 
     Tests of the same function come before all others; then the edits of arguments, input and environment
     count, then the node id. Of several recordings of a test the first counts. Each test has its nearest run.
@@ -67,7 +67,7 @@ def rank_neighbours(failing: Recording, run: Run, candidates: Iterable[Recording
 
 
 def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighbour:
-    """The neighbour the user asked for, by node id or by the end of one; Refusal when it cannot serve."""
+    """Finds the neighbour the user asked for, by node id or by the end of one; Refusal when it cannot serve."""
     known = list(candidates)
     named = [recording for recording in known if recording.test == nodeid]
     named = named or [recording for recording in known if recording.test.endswith(f"::{nodeid}")]
@@ -87,8 +87,8 @@ def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighb
 def choose_recalled(
     failing: Recording, run: Run, known: Iterable[Recording], recalled: Iterable[Recording], named: str | None = None
 ) -> list[str]:
-    """Passing tests of earlier sessions to run again, nearest first, where those `known` from this one are few; or
-    the one that is `named`, where that is not known. They may have run an earlier build."""
+    """Chooses passing tests of earlier sessions to run again, nearest first, if few are `known` from this one; or the
+    one that is `named`, if that is not known. They may have run an earlier build."""
     present = _other_passing(failing.test, known)
     older = [_rebuild(recording, run) for recording in recalled]
     if named is not None:
@@ -100,7 +100,7 @@ def choose_recalled(
 
 
 def _rebuild(recording: Recording, run: Run) -> Recording:
-    """As if it had run the program as it is now."""
+    """Returns the recording as if it had run the program as it is now."""
     program = run.command.program
     runs = tuple(
         other._replace(command=other.command._replace(program=program)) if _is_same_path(other, run) else other
@@ -110,7 +110,7 @@ def _rebuild(recording: Recording, run: Run) -> Recording:
 
 
 def take_selected(select: Callable[..., object], candidates: list[Neighbour]) -> list[Neighbour]:
-    """The one that the project's hook selects, else all of them; Refusal when it selects something else."""
+    """Returns the one that the project's hook selects, else all of them; Refusal when it selects something else."""
     try:
         selected = select(candidates=tuple(candidates))
     except Exception as error:
@@ -127,7 +127,7 @@ def take_selected(select: Callable[..., object], candidates: list[Neighbour]) ->
 
 
 def explain_absence(failing: Recording, run: Run, candidates: Iterable[Recording]) -> str:
-    """Why there is no neighbour: what came closest, and what to do."""
+    """Says why there is no neighbour: what came closest, and what to do."""
     name = Path(run.command.program.path).name
     known = list(candidates)
     passing = _other_passing(failing.test, known)
@@ -152,7 +152,7 @@ def explain_absence(failing: Recording, run: Run, candidates: Iterable[Recording
 
 
 def _explain_unusable(recording: Recording, run: Run) -> str:
-    """Why none of its runs can be compared with `run`."""
+    """Says why none of its runs can be compared with `run`."""
     path = run.command.program.path
     name = Path(path).name
     if _runs_of(recording, run):
@@ -174,7 +174,7 @@ def _explain_unusable(recording: Recording, run: Run) -> str:
 
 
 def _measure_neighbour(relation: str, run: Run, recording: Recording) -> Neighbour:
-    """The recording with the nearest of its comparable runs, of which there must be one."""
+    """Measures the nearest of the recording's comparable runs, of which there must be one."""
     measured = [(_weigh_difference(other.command, run.command), other) for other in _comparable_runs(recording, run)]
     distance, nearest = min(measured, key=lambda pair: pair[0])
     edits = _tell_edits(nearest.command, run.command)
@@ -265,7 +265,7 @@ def _pick_closest(failing: Recording, recordings: list[Recording]) -> Recording:
 
 
 def count_edits(passing: Sequence[T], failing: Sequence[T]) -> int:
-    """The fewest insertions, deletions and replacements between the two.
+    """Counts the fewest insertions, deletions and replacements between the two.
 
     Takes at most WORK_LIMIT steps: where that is too few it gives the lower bound of `count_bag_edits`.
     """
@@ -276,7 +276,7 @@ def count_edits(passing: Sequence[T], failing: Sequence[T]) -> int:
 
 
 def weigh_edits(passing: Sequence[str], failing: Sequence[str]) -> float:
-    """Like `count_edits`, but a replacement weighs only as much as the share of characters it changes.
+    """Counts like `count_edits`, but a replacement weighs only as much as the share of characters it changes.
 
     Characters are looked at when all pairs of them fit into WORK_LIMIT.
     """
@@ -290,12 +290,12 @@ def weigh_edits(passing: Sequence[str], failing: Sequence[str]) -> float:
 
 
 def count_bag_edits(passing: Counter[T], failing: Counter[T]) -> int:
-    """Edits needed even if the order did not matter: never more than `count_edits`, in linear time."""
+    """Counts the edits needed even if the order did not matter: never more than `count_edits`, in linear time."""
     return max((passing - failing).total(), (failing - passing).total())
 
 
 def trim_common_ends(passing: Sequence[T], failing: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """Without what they begin and end with in common: some cheapest alignment always pairs those elements."""
+    """Strips what they begin and end with in common: some cheapest alignment always pairs those elements."""
     shorter = min(len(passing), len(failing))
     first = 0
     while first < shorter and passing[first] == failing[first]:
@@ -307,12 +307,13 @@ def trim_common_ends(passing: Sequence[T], failing: Sequence[T]) -> tuple[Sequen
 
 
 def _share_changed(one: str, other: str) -> float:
-    """Between 0 and 1; two different texts are never at 0."""
+    """Returns the share of characters that differ, 0 to 1; it is 0 for equal texts only."""
     return count_edits(one, other) / max(len(one), len(other), 1) if one != other else 0.0
 
 
 def _align(passing: Sequence[T], failing: Sequence[T], weigh: Callable[[T, T], float]) -> float:
-    """The cheapest alignment where an unpaired element costs 1 and a pair of different ones `weigh`."""
+    """Returns the cost of the cheapest alignment, where an unpaired element costs 1 and a pair of different ones
+    `weigh`."""
     # row[j]: the cheapest alignment of the elements of `passing` seen so far with the first j of `failing`.
     row = [float(j) for j in range(len(failing) + 1)]
     for i, one in enumerate(passing, 1):

@@ -76,7 +76,7 @@ def _bound(text: str, limit: int) -> str:
 
 
 def describe_message(error: BaseException) -> str:
-    """The first line of an exception's text."""
+    """Returns the first line of an exception's text."""
     return _read_text(error).partition("\n")[0][:MAX_MESSAGE_CHARACTERS]
 
 
@@ -92,7 +92,7 @@ def _read_text(error: BaseException) -> str:
 
 
 def locate_crash(report: pytest.TestReport) -> str | None:
-    """Where pytest reports that the exception came up; None where it does not."""
+    """Returns where pytest reports that the exception was raised; None where it does not."""
     crash = getattr(report.longrepr, "reprcrash", None)
     return f"{crash.path}:{crash.lineno}" if crash is not None else None
 
@@ -149,7 +149,7 @@ class Symptom:
     passing: str | None = None
 
     def compare(self, value: Value) -> Literal["all", "none", "some"]:
-        """How many of the facts hold. A whole value that is neither run's is "some": there are no degrees."""
+        """Tells how many of the facts hold. A whole value that is neither run's is "some": there are no degrees."""
         seen = as_words(value) if self.kind == "words" else value
         members = frozenset(seen.elements)
         held = sum(fact.holds(seen, members) for fact in self.facts)
@@ -161,7 +161,7 @@ class Symptom:
 
 
 def derive_symptoms(passing: Value, failing: Value, expected: Value) -> Iterator[Symptom]:
-    """The symptoms that tell the two runs' values apart, best first: by membership, by position, by equality."""
+    """Yields the symptoms that tell the two runs' values apart, best first: by membership, by position, by equality."""
     views = list(_common_views(passing, failing, expected))
     for derive in (_derive_membership, _derive_positions):
         symptoms = [Symptom(view[0].kind, facts) for view in views if (facts := derive(*view))]
@@ -175,7 +175,7 @@ def derive_symptoms(passing: Value, failing: Value, expected: Value) -> Iterator
 
 
 def _common_views(passing: Value, failing: Value, expected: Value) -> Iterator[tuple[Value, Value, Value]]:
-    """The values in each form in which all can be compared, the finest first.
+    """Yields the values in each form in which all can be compared, the finest first.
 
     An expectation of another kind (None, a number, a regular expression) says nothing about elements.
     """
@@ -192,7 +192,7 @@ def _common_views(passing: Value, failing: Value, expected: Value) -> Iterator[t
 
 
 def _holds_sentences(value: Value) -> bool:
-    """Whether it is a list of texts of several words, such as the lines of an output."""
+    """Tells whether it is a list of texts of several words, such as the lines of an output."""
     return (
         value.kind == "sequence"
         and all(element[:1] in ("'", '"') for element in value.elements)
@@ -212,7 +212,7 @@ def as_words(value: Value) -> Value:
 
 
 def _read_element(element: str) -> str:
-    """The text of which a list's element is the repr; anything else is left as it is."""
+    """Returns the text of which a list's element is the repr; anything else is left as it is."""
     try:
         text = ast.literal_eval(element)
     except (ValueError, SyntaxError):  # such as one that was cut
@@ -221,7 +221,7 @@ def _read_element(element: str) -> str:
 
 
 def _as_lines(value: Value) -> Value:
-    """One line is a text of one line; how its words were spaced matters only where whole texts are compared."""
+    """Takes words as a text of one line; how they were spaced matters only where whole texts are compared."""
     if value.kind != "words":
         return value
     return replace(value, kind="lines", elements=(" ".join(value.elements),) if value.elements else ())
@@ -250,7 +250,7 @@ def _derive_positions(passing: Value, failing: Value, expected: Value) -> tuple[
 
 
 def tell_symptom(symptom: Symptom, value: Value, where: str) -> str:
-    """The sentence behind "A run fails when": about the value compared at `where`, here the failing run's."""
+    """Returns the sentence behind "A run fails when", about the value compared at `where`, here the failing run's."""
     subject = f"the {tell_kind(value)} compared at {where}"
     if symptom.passing is not None:
         return f"{subject} is {shorten(value.text)} ({shorten(symptom.passing)} in the passing run)"
@@ -266,7 +266,7 @@ def tell_kind(value: Value) -> str:
 
 
 def _tell_facts(symptom: Symptom, value: Value, count: int) -> str:
-    """The first `count` facts, each verb said once: "contains '0', '7' and lacks '14' and 4 more"."""
+    """Words the first `count` facts, each verb said once: "contains '0', '7' and lacks '14' and 4 more"."""
     told: dict[str, list[str]] = {}
     for fact in symptom.facts[:count]:
         verb, thing = _word_fact(fact, symptom.kind)
@@ -291,6 +291,6 @@ def _word_fact(fact: Fact, kind: str) -> tuple[str, str]:
 
 
 def shorten(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
-    """On one line and at most `limit` characters long."""
+    """Cuts a text to one line of at most `limit` characters."""
     line = " ".join(text.splitlines())
     return line if len(line) <= limit else line[: limit - 3] + "..."

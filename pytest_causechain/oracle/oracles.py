@@ -30,7 +30,7 @@ Signature = tuple[frozenset[str], ...]
 
 
 def fold_backtrace(backtrace: tuple[Frame, ...]) -> Signature:
-    """The innermost own functions; an endless recursion looks the same wherever it hits the end of the stack."""
+    """Returns the innermost own functions; an endless recursion looks the same wherever the stack ends."""
     groups: list[frozenset[str]] = []
     for frame in backtrace:
         if frame.file is None:
@@ -114,7 +114,7 @@ class Report:
 
 
 def find_report(observation: Observation) -> Report | None:
-    """The first failure that the run reported on stderr."""
+    """Finds the first failure that the run reported on stderr."""
     found = {
         "assert": _ASSERTION.search(observation.stderr),
         "": _SUMMARY.search(observation.stderr),
@@ -168,12 +168,12 @@ Side = Literal["left", "right"]
 
 
 def is_same_failure(one: Verdict, other: Verdict) -> bool:
-    """Whether both failed at the same place, reached in the same way, with the same exception."""
+    """Tells whether both failed at the same place, reached in the same way, with the same exception."""
     return one.outcome == other.outcome == "failed" and (one.exception, one.trail) == (other.exception, other.trail)
 
 
 def is_changed(verdict: Verdict, failure: Verdict) -> bool:
-    """Whether the test says anything else than it said when it failed."""
+    """Tells whether the test says anything else than it said when it failed."""
     return not is_same_failure(verdict, failure) or (verdict.digest, verdict.comparison) != (
         failure.digest,
         failure.comparison,
@@ -186,7 +186,7 @@ def take_side(comparison: Comparison, side: Side) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class UserOracle:
-    """What the user's own function says: the marker's fails_when, or the project's judge.
+    """Takes the word of the user's own function: the marker's fails_when, or the project's judge.
 
     Where fails_when says no, only a run that ended by itself is a PASS; a run of which the judge says nothing is
     unresolved."""
@@ -209,7 +209,7 @@ class UserOracle:
 
 
 def take_users_word(ask: Ask, failing: Observation) -> UserOracle | None:
-    """The user's oracle, where there is one for this test: its marker's comes before the project's."""
+    """Returns the user's oracle for this test, if there is one: its marker's comes before the project's."""
     verdict = ask(failing)
     is_marker = verdict.fails_when is not None
     return UserOracle(ask, is_marker) if is_marker or verdict.judged is not None else None
@@ -282,7 +282,7 @@ class AssertionOracle:
 
 
 def tell_assertion(failure: Verdict, side: Side | None) -> str:
-    """What does not hold, about the value that a run decides."""
+    """Words what does not hold, about the value that depends on the run."""
     comparison = failure.comparison
     if comparison is None or side is None:
         place = f" at {failure.where}" if failure.where else ""
@@ -304,7 +304,7 @@ def tell_assertion(failure: Verdict, side: Side | None) -> str:
 
 
 def shape(value: Value) -> tuple[str, bool]:
-    """What two values must share to be compared by facts: an empty list lacks everything, but shows nothing."""
+    """Returns what two values must share to be compared by facts: an empty list lacks everything, but shows nothing."""
     return "text" if value.kind in TEXT_KINDS else value.kind, bool(value.elements)
 
 
@@ -378,7 +378,7 @@ class OutputOracle:
 
 
 def find_telling_file(passing: Observation, failing: Observation) -> str | None:
-    """The name of the first file that they wrote otherwise, where nothing else tells the two runs apart."""
+    """Returns the name of the first file that they wrote differently, if nothing else tells the two runs apart."""
     if failing.shown[:-1] != passing.shown[:-1]:
         return None
     other = [file for file in failing.files if file not in passing.files]

@@ -44,8 +44,8 @@ _TELLING = re.compile(r"E  |ERROR|INTERNALERROR>|Exit:|!!!|[\w.]+(Error|Exceptio
 
 
 class Replay(Closing):
-    """Verdicts of the tests in `files` (paths from rootdir). The session is started for the first question: where all
-    runs crash, nobody asks.
+    """Gives verdicts of the tests in `files` (paths from rootdir). The session is started for the first question: where
+    all runs crash, there is none.
 
     `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
     the configuration file in use there, which pytest may not find again from the tests alone.
@@ -85,17 +85,17 @@ class Replay(Closing):
             self._process = None
 
     def base(self, test: str) -> Verdict:
-        """What the test says with its real programs in the isolated session; it is run once for this."""
+        """Returns what the test says with its real programs in the isolated session; it is run once for this."""
         verdict = self._ask_base(test).verdict
         assert verdict is not None
         return verdict
 
     def shown(self, test: str) -> tuple[Observation, ...]:
-        """What its real programs showed then, as far as the test has seen it."""
+        """Returns what its real programs showed then, as far as the test has seen it."""
         return self._ask_base(test).shown
 
     def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
-        """What the test says when this run of it shows `observation`, which may also be one of the commands `origins`.
+        """Returns what the test says when this run of it shows `observation`, which may come from one of `origins`.
 
         "diverged" when the test does not get to that start as it did with the real programs, and also when it does
         not end in time or takes the whole session with it; when that happens a second time, it is a Refusal.
@@ -174,7 +174,7 @@ class Replay(Closing):
 
 
 def files_of(tests: Iterable[str]) -> list[str]:
-    """Paths from rootdir."""
+    """Lists the files of these tests, as paths from rootdir."""
     return list(dict.fromkeys(test.partition("::")[0] for test in tests))
 
 
@@ -187,7 +187,7 @@ class Replays(Closing):
         self._idle: list[Replay] = []
 
     def borrow(self, tests: Iterable[str]) -> Borrowed:
-        """One that has these tests."""
+        """Returns a session that has these tests."""
         files = files_of(tests)
         with self._lock:
             found = next((replay for replay in self._idle if replay.files.issuperset(files)), None)
@@ -206,7 +206,7 @@ class Replays(Closing):
 
 @dataclass(slots=True)
 class Borrowed(Closing):
-    """A Replay that is given back when it is closed."""
+    """Stands for a Replay, which is given back when this is closed."""
 
     replay: Replay
     give_back: Callable[[Replay], None]
@@ -234,7 +234,7 @@ class _SessionLost(Unreplayable):
 
 
 class _SessionProcess:
-    """The companion that a session runs in."""
+    """Runs a session in a companion process."""
 
     def __init__(self, invocation_dir: Path, cancelled: threading.Event) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
@@ -268,7 +268,7 @@ def _check(cancelled: threading.Event) -> None:
 
 
 def find_last_words(log: str) -> str:
-    """What pytest's output says of why it ended."""
+    """Returns what pytest's output says of why it ended."""
     telling = [line for line in log.splitlines() if _TELLING.match(line)]
     words = re.sub(r"^(E |INTERNALERROR>)|!!+", "", telling[-1]).strip() if telling else "without a word"
     return words[:MAX_LAST_WORDS_CHARACTERS]

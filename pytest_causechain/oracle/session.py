@@ -172,7 +172,8 @@ class ReplaySession:
 
     @pytest.fixture
     def tmp_path(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Always the same: it may be part of a command line or of what is printed, and pytest's counts up."""
+        """Gives a test the same directory each time: it may be part of a command line or of what is printed, and
+        pytest's counts up."""
         name = re.sub(r"\W", "_", request.node.name)[:TMP_PATH_NAME_CHARACTERS]
         path = tmp_path_factory.getbasetemp() / f"{name}0"
         shutil.rmtree(path, ignore_errors=True)
@@ -215,7 +216,8 @@ class ReplaySession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """In place of pytest's own, but inside all its wrappers: one of them makes pytest_assertrepr_compare heard."""
+        """Runs in place of pytest's own, but inside all its wrappers: one of them has pytest_assertrepr_compare
+        called."""
         self.reports = runtestprotocol(item, log=False, nextitem=nextitem)
         return True
 
@@ -259,7 +261,7 @@ class ReplaySession:
         return item
 
     def run_real(self, item: pytest.Function) -> None:
-        """The run with the real programs, which shows what there is to replace."""
+        """Runs the test with its real programs, which shows what there is to replace."""
         survey = Survey(self.setups)
         verdict = self.run(item, survey.watch)
         self.shared.update(survey.shared)
@@ -348,7 +350,7 @@ class ReplaySession:
 
 
 def is_own(code: CodeType, item: pytest.Item) -> bool:
-    """Whether it is the user's: the test's file, or another below the root of the tests that nobody installed."""
+    """Tells whether it is the user's: the test's file, or another below the root of the tests that is not installed."""
     path = Path(code.co_filename)
     if path == item.path:
         return True
@@ -369,7 +371,7 @@ class Sibling:
 
 
 def tear_down(session: pytest.Session, following: pytest.Item | None) -> None:
-    """All that is set up and that the following test does not need."""
+    """Tears down what the following test does not need."""
     # What a teardown of the tests before has to complain about is not about this one.
     with contextlib.suppress(Exception, pytest.fail.Exception, pytest.skip.Exception):
         session._setupstate.teardown_exact(following)
@@ -385,14 +387,14 @@ def renew_item(item: pytest.Function) -> None:
 
 
 def complete_process(argv: tuple[str, ...], observation: Observation) -> CompletedProcess[str]:
-    """A run as subprocess.run would return it; one that does not end is killed in the end."""
+    """Returns a run as subprocess.run would; one that does not end counts as killed."""
     returncode = -signal.SIGKILL if observation.ending == "timeout" else observation.returncode
     stdout, stderr = (stream.decode(errors="replace") for stream in (observation.stdout, observation.stderr))
     return CompletedProcess(list(argv), returncode, stdout, stderr)
 
 
 def ask_marker(item: pytest.Function, run: CompletedProcess[str]) -> bool | None:
-    """What the marker's fails_when says of a run; None where there is no such function."""
+    """Asks the marker's fails_when about a run; None where there is no such function."""
     marker = item.get_closest_marker("cause_chain")
     fails_when = marker.kwargs.get("fails_when") if marker is not None else None
     if fails_when is None:
@@ -402,7 +404,7 @@ def ask_marker(item: pytest.Function, run: CompletedProcess[str]) -> bool | None
 
 
 def ask_judge(item: pytest.Function, run: CompletedProcess[str]) -> Outcome | None:
-    """What the project's own judge says of a run; None where it has none, or none for this test."""
+    """Asks the project's own judge about a run; None where it has none, or none for this test."""
     judge = partial(item.ihook.pytest_causechain_judge, item=item, run=run)
     said = ask_user(f"pytest_causechain_judge, asked about {item.nodeid},", judge)
     try:
@@ -422,7 +424,7 @@ def ask_user(who: str, answer: Callable[[], object]) -> object:
 
 
 def _find_caller() -> _Spot | None:
-    """Where the assertion is whose comparison pytest reports: the first frame that is not pytest's."""
+    """Finds the assertion whose comparison pytest reports: the first frame that is not pytest's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in ("_pytest", "pluggy"):

@@ -48,7 +48,8 @@ class FixtureSetup:
 
 @dataclass(frozen=True, slots=True)
 class SeenStart:
-    """`start` is the test's own, with what is known of how it went; the rest belongs to the program behind it."""
+    """A start of a program that can be diagnosed: `start` is the test's own, with what is known of how it went; the
+    rest belongs to the program behind it."""
 
     start: Start
     program: Program
@@ -96,14 +97,14 @@ class Survey:
 
 
 def make_plan(run: Run, sightings: Sequence[SeenStart], setup: FixtureSetup | None) -> ReplayPlan | None:
-    """The way to the start that is this run; None where there is none."""
+    """Plans the way to the start that is this run; None where there is none."""
     index = find_start(run, sightings)
     return None if index is None else ReplayPlan(tuple(seen.argv for seen in sightings[: index + 1]), setup)
 
 
 def find_start(run: Run, sightings: Sequence[SeenStart]) -> int | None:
-    """The one with the run's number; else the only one that looks like it; else that with its number all the same:
-    names may be made up anew each time."""
+    """Finds the start with the run's number; else the only one that looks like it; else the one with its number all the
+    same: names may be made up anew each time."""
     same = [i for i, seen in enumerate(sightings) if is_same_program(seen.program, run.command.program)]
     alike = [i for i in same if _tell_names(sightings[i].argv) == _tell_names(run.command.argv)]
     if run.ordinal in alike:
@@ -151,31 +152,31 @@ class Substitution:
 
     @property
     def is_done(self) -> bool:
-        """Whether the observation took its place as planned."""
+        """Tells whether the observation took its place as planned."""
         return not self.diverged and self.count >= len(self.plan.argvs)
 
 
 def limit_observation(observation: Observation, limit_status: int | None) -> Observation:
-    """What is seen of it through a wrapper that ends a program after a while."""
+    """Returns what is seen of it through a wrapper that ends a program after a while."""
     if limit_status is None or observation.ending != "timeout":
         return observation
     return Observation("exit", limit_status, observation.stdout, observation.stderr, files=observation.files)
 
 
 def is_same_program(one: Program, other: Program) -> bool:
-    """A program that is built again in the replayed session may get another build id: then its file name tells it."""
+    """Compares build ids, and file names: a program that the session builds again may get another build id."""
     return one.build_id == other.build_id or Path(one.path).name == Path(other.path).name
 
 
 def _settle(argv: tuple[str, ...], basetemp: str) -> tuple[str, ...]:
-    """The arguments without the names of temporary directories and files, which change from run to run."""
+    """Strips the names of temporary directories and files, which change from run to run."""
     # Below basetemp it is the next directory that is numbered anew.
     pattern = "|".join(re.escape(directory) + r"/[^/]+" for directory in (basetemp, tempfile.gettempdir()))
     return tuple(re.sub(pattern, _ANY_DIRECTORY, argument) for argument in argv)
 
 
 def _tell_names(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The arguments without any directories: another session has others."""
+    """Strips all directories: another session has others."""
     return tuple(_DIRECTORIES.sub("/", argument) for argument in argv)
 
 
@@ -187,7 +188,7 @@ Files = tuple[tuple[str, bytes | None], ...]
 
 
 def relocate_files(files: Files, origins: Sequence[Command], argv: Sequence[str], cwd: str) -> Files:
-    """The files by the paths at which a start with these arguments in this directory would have written them.
+    """Moves the files to the paths at which a start with these arguments in this directory would have written them.
 
     `origins` are the commands whose run may have written them, the likeliest first."""
     if not files:
@@ -200,7 +201,7 @@ def relocate_files(files: Files, origins: Sequence[Command], argv: Sequence[str]
 
 
 def _find_moves(origin: Command, argv: Sequence[str], cwd: str) -> Iterator[tuple[str, str]]:
-    """Directories and files then and now: the working directory, and paths among the arguments, in order."""
+    """Yields directories and files then and now: the working directory, and paths among the arguments, in order."""
     yield origin.cwd, cwd
     pairs = list(zip(_list_paths(origin.argv), _list_paths(argv), strict=False))
     for before, now in pairs:
@@ -215,12 +216,12 @@ def _find_moves(origin: Command, argv: Sequence[str], cwd: str) -> Iterator[tupl
 
 
 def _list_paths(argv: Sequence[str]) -> list[str]:
-    """The absolute ones, as in --file=/tmp/a/in; the program itself is none of them."""
+    """Lists the absolute ones, as in --file=/tmp/a/in, without the program itself."""
     return [path for argument in argv[1:] for path in _PATH.findall(argument)]
 
 
 def _relocate(path: str, moves: dict[str, str]) -> str:
-    """By the longest directory that it is in."""
+    """Moves a path by the longest directory that it is in."""
     for parent in (Path(path), *Path(path).parents):
         if (moved := moves.get(str(parent))) is not None:
             return str(Path(moved, Path(path).relative_to(parent)))

@@ -69,7 +69,7 @@ _INDIFFERENT = (
 
 
 def learn_symptom(passing: Observation, failing: Observation, ask: Ask) -> Oracle:
-    """The first rule that separates the two runs; `ask` has the failing test judge a run.
+    """Returns the first oracle that separates the two runs; `ask` has the failing test judge a run.
 
     A crash or a hang is known without asking, so that there `ask` may refuse as Unreplayable.
     """
@@ -161,7 +161,7 @@ def _tell_no_failure(verdict: Verdict) -> str:
 
 
 def _find_side(passing: Observation, failing: Observation, ask: Ask) -> Side | None:
-    """Where the value that a run decides stands in the failed comparison; None where that is not known."""
+    """Finds the side of the failed comparison that depends on the run; None where that is not known."""
     failure, other = ask(failing), ask(passing)
     if failure.comparison is None or failure.where is None:
         return None
@@ -186,7 +186,7 @@ def _propose_by_facts(passing: Observation, failing: Observation, side: Side, as
 
 
 def _find_observed_side(one: Comparison, other: Comparison) -> Side | None:
-    """The side on which what the program printed stands: it differs between the runs. By habit the left one."""
+    """Finds the side of what the program printed, by its being different in the two runs. By habit the left one."""
     if one.operator != other.operator:
         return None
     if one.left.text != other.left.text:
@@ -195,8 +195,8 @@ def _find_observed_side(one: Comparison, other: Comparison) -> Side | None:
 
 
 def _probe_observed_side(passing: Observation, failing: Observation, ask: Ask) -> Side | None:
-    """For a passing run that leaves no comparison: made-up runs show the side as well, as long as the test gets
-    as far as its assertion."""
+    """Finds the side by made-up runs, where the passing run leaves no comparison, as long as the test gets as far as
+    its assertion."""
     failure = ask(failing)
     assert failure.comparison is not None
     for run in chain(_alter_compared(failing, failure.comparison), _make_up_runs(passing, failing)):
@@ -209,8 +209,8 @@ def _probe_observed_side(passing: Observation, failing: Observation, ask: Ask) -
 
 
 def _alter_compared(failing: Observation, comparison: Comparison) -> Iterator[Observation]:
-    """The failing run, showing another number or word of the same form where it shows a compared one: a test that picks
-    it out of much else gets as far as before."""
+    """Yields the failing run with another number or word of the same form where it shows a compared one: a test that
+    picks it out of much else gets as far as before."""
     for value in (comparison.left, comparison.right):
         shown = value.text.strip("'\"").encode(errors="surrogateescape")
         other = shown.translate(_FOLLOWING)
@@ -255,7 +255,7 @@ AskRun = Callable[[Run, Observation], Verdict]
 
 
 def guilty_run(recording: Recording) -> Run:
-    """The run of a failing test to diagnose: its last one, since a test stops at the first thing wrong.
+    """Returns the last run of a failing test: a test stops at the first thing wrong.
 
     Refusal when the test started no program that can be diagnosed.
     """
@@ -267,7 +267,8 @@ def guilty_run(recording: Recording) -> Run:
 
 
 def ask_for_guilty(replay: Replay, recording: Recording, seconds: float) -> Run:
-    """By asking the test; of one that cannot be asked, the last run that was killed, else the last."""
+    """Finds the guilty run by asking the test; of one that cannot be asked, the last run that was killed, else the
+    last."""
     test = recording.test
     try:
         failure = replay.base(test)
@@ -285,7 +286,7 @@ def ask_for_guilty(replay: Replay, recording: Recording, seconds: float) -> Run:
 def find_guilty(
     test: str, runs: Sequence[Run], failure: Verdict, shown: Sequence[Observation], ask: AskRun, deadline: float
 ) -> Run:
-    """The last run by which the failure can be changed; Refusal when there is none.
+    """Finds the last run by which the failure can be changed; Refusal when there is none.
 
     `failure` is what the test says of its real runs, which have `shown` this. Where several runs change it, as when two
     outputs are compared with each other, the last one is what the test was about to look at."""
@@ -314,7 +315,8 @@ def _choose_probes(shown: Sequence[Observation]) -> Iterator[Observation]:
 
 
 def tell_effect(verdict: Verdict, failure: Verdict) -> str:
-    """Whether another output "decides" over the failure, only "moves" it to an earlier place, or does "nothing"."""
+    """Tells whether another output "decides" over the failure, only "moves" it to an earlier place, or does
+    "nothing"."""
     if verdict.outcome == "passed":
         return "decides"
     if verdict.outcome != "failed":
@@ -328,7 +330,7 @@ def tell_effect(verdict: Verdict, failure: Verdict) -> str:
 
 
 def _is_later(verdict: Verdict, failure: Verdict) -> bool:
-    """Whether the test came further: in the first place where the two ways part, it is at a later line."""
+    """Tells whether the test came further: in the first place where the two ways part, it is at a later line."""
     for one, other in zip(verdict.trail, failure.trail, strict=False):
         if one != other:
             file, _, line = one.rpartition(":")

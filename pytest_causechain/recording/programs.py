@@ -193,7 +193,7 @@ def _examine(path: Path) -> Program:
 
 
 def _identify_content(content: mmap.mmap, path: Path, name: str) -> str:
-    """The build id of a program that has all we need."""
+    """Returns the build id of a program that has all we need, else raises a Refusal."""
     _require_native(content, name)
     sections = {section.name: section for section in read_sections(content)}
     if b".debug_info" not in sections and b".zdebug_info" not in sections:
@@ -303,12 +303,12 @@ def unwrap(start: Start) -> Start | None:
 
 
 def _is_of_the_system(wanted: str) -> bool:
-    """Others may have the same name, and do something else."""
+    """Tells whether it is the system's own: others may have the same name, and do something else."""
     return "/" not in wanted or str(Path(wanted).parent) in _SYSTEM_DIRECTORIES
 
 
 def _enter_command(start: Start, words: tuple[str, ...], environment: dict[str, str] | None = None) -> Start:
-    """A command line as shells and env have it: assignments, then the program."""
+    """Enters a command line as shells and env have it: assignments, then the program."""
     changed = dict(start.environment if environment is None else environment)
     while words and _ASSIGNMENT.match(words[0]):
         variable, _, value = words[0].partition("=")
@@ -354,7 +354,7 @@ def _enter_shell(start: Start, command: str | None) -> Start:
 
 
 def find_shell_use(command: str) -> str | None:
-    """What a shell would do with this command besides starting a program with arguments."""
+    """Finds what a shell would do with this command besides starting a program with arguments."""
     quote, begins = "", True
     characters = iter(command)
     for character in characters:
@@ -375,7 +375,8 @@ def find_shell_use(command: str) -> str | None:
 
 
 def _enter_libtool_script(start: Start) -> Start | None:
-    """The program that libtool has left in a directory beside its script, which only finds the libraries for it."""
+    """Enters the program that libtool has left in a directory beside its script, which only finds the libraries for
+    it."""
     try:
         script = Path(find_executable(start.wanted, start.cwd, start.environment))
         with script.open("rb") as file:

@@ -78,7 +78,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def set_up(self, fixture: object, name: str) -> Iterator[None]:
-        """While this fixture of a wider scope is set up."""
+        """Counts what is started in this block as the fixture's, one of a wider scope than a test."""
         self._shared[fixture] = []
         self._setups.append((fixture, name))
         try:
@@ -87,7 +87,7 @@ class Recorder:
             self._setups.remove((fixture, name))
 
     def finish(self, outcome: TestOutcome, fixtures: Collection[object] = ()) -> Recording:
-        """`fixtures` are those that the test used."""
+        """Returns the recording of the test that has ended; `fixtures` are those that it used."""
         test, self._test = self._test, ""
         shared = [sighting for fixture in fixtures for sighting in self._shared.get(fixture, ())]
         runs: list[Run] = []

@@ -64,7 +64,7 @@ class Seam:
             _installed.append(self)
 
     def remove(self) -> None:
-        """Harmless when not installed; seams may be removed in any order."""
+        """Removes it, in any order with others; harmless when it is not installed."""
         with _lock:
             if self.is_installed:
                 _installed.remove(self)
@@ -91,7 +91,7 @@ _installed: list[Seam] = []
 
 
 def _show(start: Start, seams: Sequence[Seam]) -> Observation | None:
-    """What is to be shown in the program's place: the first that a seam returns."""
+    """Asks the seams, until one returns what is to be shown in the program's place."""
     for seam in seams:
         try:
             observation = seam.watch(start)
@@ -121,7 +121,8 @@ class FunctionPatch:
                 setattr(self._owner, name, self._ours[name])
 
     def remove(self) -> None:
-        """Ours may be covered by somebody's later patch; it then stays and only passes calls on."""
+        """Puts the real functions back. Ours may be covered by a later patch of others; it then stays and only passes
+        calls on."""
         for name, ours in self._ours.items():
             if vars(self._owner)[name] is ours:
                 setattr(self._owner, name, self._real[name])
@@ -212,7 +213,7 @@ def _replace_ending(real: Function) -> Function:
 
 
 def _show_start(process: Process, told: _Call, seams: Sequence[Seam]) -> Observation | None:
-    """What is to be shown in the program's place."""
+    """Shows a start to the seams; returns what is to be shown in the program's place."""
     start = describe_start(told)
     feed = Feed(process) if told.p2cwrite != NOT_GIVEN else None
     setattr(process, _ATTRIBUTE, (start, feed))
@@ -220,7 +221,7 @@ def _show_start(process: Process, told: _Call, seams: Sequence[Seam]) -> Observa
 
 
 def _find_library() -> str | None:
-    """The library whose code called Popen, if it is one that goes on with the process id."""
+    """Finds the library whose code called Popen, if it is one that goes on with the process id."""
     if sys.modules.keys().isdisjoint(_LIBRARIES):
         return None
     frame = sys._getframe()
@@ -269,7 +270,8 @@ _inherited: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
 
 
 def copy_environment(given: _ENV | None) -> dict[str, str]:
-    """What Popen is given, as text; of what programs inherit the same dictionary as long as nothing changes."""
+    """Returns the environment given to Popen, as text; of what programs inherit, the same dictionary as long as nothing
+    changes."""
     global _inherited
     if given is not None:
         return {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}
@@ -318,7 +320,7 @@ def _describe_detour(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _find_terminal_library() -> str:
-    """The outermost of the libraries through which pty.fork was called; else that function itself."""
+    """Finds the outermost of the libraries through which pty.fork was called; else that function itself."""
     found = "pty.fork"
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -341,7 +343,7 @@ _loop_patches: list[FunctionPatch] = []
 
 
 def _listen_to_loops() -> None:
-    """Only for those who use asyncio: otherwise it is not imported."""
+    """Patches the transports of asyncio, which is imported only by those who use it."""
     if not _loop_patches:
         from asyncio.base_subprocess import BaseSubprocessTransport
         from asyncio.unix_events import _UnixWritePipeTransport  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ _ATTRIBUTE = "_causechain_feed"
 
 
 def read_given_stdin(read_end: int, write_end: int) -> bytes | None:
-    """The standard input of a program about to start, or None where it is not known (yet)."""
+    """Reads the standard input of a program about to start, or returns None where it is not known (yet)."""
     if write_end != NOT_GIVEN:
         return None  # a pipe: its Feed knows later
     if read_end == NOT_GIVEN:
@@ -57,7 +57,7 @@ def _is_regular(descriptor: int) -> bool:
 
 
 def _read_ahead(descriptor: int) -> bytes | None:
-    """The bytes from the descriptor's position on, which does not move."""
+    """Reads from the descriptor's position on, which does not move."""
     position = os.lseek(descriptor, 0, os.SEEK_CUR)
     size = os.fstat(descriptor).st_size - position
     if size > MAX_STDIN_BYTES:
@@ -110,7 +110,7 @@ class Feed:
             self._written += data
 
     def bytes_given(self, process: Process) -> bytes | None:
-        """All that was fed; None as long as more may follow: the pipe is open and the process alive."""
+        """Returns all that was fed; None as long as more may follow: the pipe is open and the process alive."""
         raw = self._raw()
         is_open = raw is not None and not raw.closed
         if self._written is None or (is_open and process.returncode is None):
@@ -120,7 +120,7 @@ class Feed:
 
 
 def find_feed(raw: object) -> Feed | None:
-    """The one that listens to this raw file."""
+    """Finds the Feed that listens to this raw file."""
     return getattr(raw, _ATTRIBUTE, None)
 
 
@@ -199,7 +199,7 @@ _classes: dict[type[Process], type[Process]] = {}
 
 
 def _substituted_class(own: type[Process]) -> type[Process]:
-    """Made once for each class of processes and named like it: a test may look at the repr."""
+    """Makes one for each class of processes, named like it: a test may look at the repr."""
     if own not in _classes:
         names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
         _classes[own] = type(own.__name__, (_Substituted, own), names)
@@ -229,7 +229,7 @@ def substitute_process(process: Process, descriptors: Descriptors, observation: 
 
 
 def _share_out(descriptors: Descriptors, observation: Observation) -> tuple[bytes, bytes]:
-    """What goes to the descriptors of stdout and stderr, which with stderr=STDOUT are one."""
+    """Returns what goes to the descriptors of stdout and stderr, which with stderr=STDOUT are one."""
     if descriptors.errwrite != NOT_GIVEN and descriptors.errwrite == descriptors.c2pwrite:
         # C keeps what is written to a stdout that is no terminal until the end, and stderr not at all.
         return observation.stderr + observation.stdout, b""
