@@ -219,6 +219,14 @@ def documented():
     \"\"\"
 """
 
+CACHE = """
+def test_cache(talk, request):
+    talk("0", "0")
+    words = [request.config.cache.get("word", None)]
+    request.config.cache.set("word", "changed")
+    assert [*words, request.config.cache.get("word", None)] == []
+"""
+
 PLAIN_MODULE = """
 def check_list(text, expected):
     assert text.split() == expected

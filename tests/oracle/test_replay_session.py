@@ -95,33 +95,22 @@ class TestDisarmed:
         monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only --junitxml=other.xml")
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine" / "precious").touch()
+        cache = tmp_path / "kept" / "v"
+        cache.mkdir(parents=True)
+        (cache / "word").write_text('"kept"')
         before = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file()}
+        files, arguments = ["test_suite.py", "test_cache.py"], (*self.ARGUMENTS, "-o", f"cache_dir={tmp_path / 'kept'}")
         test = "test_suite.py::test_list"
-        with Replay(suite, tmp_path, self.ARGUMENTS, ["test_suite.py"], TIMEOUT_SECONDS) as replay:
+        with Replay(suite, tmp_path, arguments, files, TIMEOUT_SECONDS) as replay:
             assert replay.base(test).comparison.left.elements == ("'0'", "'11'")
             assert ask_last(replay, suite, test, printed("11 14\n")).outcome == "passed"
-        assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "precious"]
+            # The cache is read, and what is written to it is forgotten.
+            assert replay.base("test_cache.py::test_cache").comparison.left.text == "['kept', 'changed']"
+        assert (cache / "word").read_text() == '"kept"'
+        left = ["kept", "kept/v", "kept/v/word", "mine", "mine/precious"]
+        assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == left
         after = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file() if path.suffix != ".pyc"}
         assert after == {path: content for path, content in before.items() if path.suffix != ".pyc"}
-
-    def test_cache_is_read_but_not_written(self, suite, tmp_path):
-        (tmp_path / "pytest.ini").write_text("[pytest]\ncache_dir = kept\n")
-        values = tmp_path / "kept" / "v"
-        values.mkdir(parents=True)
-        (values / "word").write_text('"kept"')
-        (tmp_path / "test_cache.py").write_text(
-            "import subprocess\n"
-            "def test_cache(request):\n"
-            f"    subprocess.run([{str(suite / 'talk')!r}, '0', '0'])\n"
-            "    words = [request.config.cache.get('word', None)]\n"
-            "    request.config.cache.set('word', 'changed')\n"
-            "    assert [*words, request.config.cache.get('word', None)] == []\n"
-        )
-        test = "test_cache.py::test_cache"
-        with Replay(tmp_path, tmp_path, [], ["test_cache.py"], TIMEOUT_SECONDS) as replay:
-            assert replay.base(test).comparison.left.text == "['kept', 'changed']"
-        assert (values / "word").read_text() == '"kept"'
-        assert list(values.rglob("*")) == [values / "word"]
 
 
 class TestEndings:
