@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pytest_causechain import diagnosis
 from pytest_causechain.diagnosis import Interrupted, Pair
+from pytest_causechain.kernel.companion import Closing
 from pytest_causechain.model.chain import Alternative, Chain, Rival
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.observation import Observation
@@ -24,7 +25,6 @@ from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import MOST_RUN, Ranked, rank_by_traces, require_room
 from pytest_causechain.oracle.oracles import ExactOracle, is_same_failure, take_users_word
 from pytest_causechain.oracle.symptom import learn_symptom
-from pytest_causechain.process.closing import Closing
 from pytest_causechain.repairs.findings import Attempt, Findings
 from pytest_causechain.repairs.search import find_repairs
 from pytest_causechain.repairs.suspects import Ranking

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.laboratory import Lab, Side
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
@@ -21,21 +21,21 @@ def compare_runs(
     passing: Command, failing: Command, place: str, visit: int = 1, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Comparison:
     """Compares the states of both runs when they reach a line, given as "sample.c:29", for the visit-th time."""
-    with RemoteLab(passing, failing, time.monotonic() + timeout_seconds) as lab:
+    with RemoteLab(passing, failing, deadline=time.monotonic() + timeout_seconds) as lab:
         stop = find_stop(lab, place, visit)
         layouts = Layouts(lab.program.types)
         ours, theirs = (capture_state(lab, side, stop, place, layouts) for side in ("passing", "failing"))
         return compare_states(match_states(ours, theirs))
 
 
-def capture_state(lab: RemoteLab, side: Side, stop: Stop, place: str, layouts: Layouts) -> MemoryGraph:
+def capture_state(lab: Lab, side: Side, stop: Stop, place: str, layouts: Layouts) -> MemoryGraph:
     visit = lab.visit(side, (stop,))
     if visit is None:
         raise Refusal(f"the {side} run does not come to {place} {stop.visit} times: choose a place both runs reach.")
     return MemoryGraph(visit, lab.program, layouts)
 
 
-def find_stop(lab: RemoteLab, place: str, visit: int) -> Stop:
+def find_stop(lab: Lab, place: str, visit: int) -> Stop:
     file, _, line = place.rpartition(":")
     for function in lab.program.functions:
         for statement in function.statements:

@@ -168,7 +168,7 @@ class _Diagnosis:
         self.lab = RemoteLab(
             pair.passing,
             pair.failing,
-            self.deadline,
+            deadline=self.deadline,
             libraries=settings.libraries,
             cache=settings.cache,
             repair=pair.alteration,

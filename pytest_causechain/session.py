@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_causechain.kernel.companion import termination_interrupts
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.termination import termination_interrupts
 from pytest_causechain.progress import Progress
 from pytest_causechain.publishing import Publisher
 from pytest_causechain.settings import Settings, find_cache
-from pytest_causechain.workforce import Workforce
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from pytest_causechain.case import Case
-    from pytest_causechain.lab.crew import Crew
+    from pytest_causechain.lab.pool import Pool
     from pytest_causechain.model.chain import Chain
     from pytest_causechain.neighbours.ranking import Neighbour
     from pytest_causechain.oracle.replay import Replay, Replays
@@ -55,7 +54,7 @@ class SessionDiagnosis:
 
     def __init__(self, config: pytest.Config, settings: Settings, nodes: Sequence[Any]) -> None:
         """`nodes` are the workers of pytest-xdist, if there are any."""
-        self._config, self._settings, self._workforce = config, settings, Workforce(settings, nodes)
+        self._config, self._settings, self._nodes = config, settings, nodes
         self._failures: dict[str, Failure] = {}
         self._recordings: dict[str, Recording] = {}
         # In which tests of earlier sessions were run again.
@@ -64,7 +63,7 @@ class SessionDiagnosis:
         self._cases: dict[str, Case | Refusal] = {}
         self.publisher = Publisher(config, settings)
         self._notes = self.publisher.notes
-        self._crew: Crew | None = None
+        self._pool: Pool | None = None
         self._progress = Progress(config, self._count_workers)
         # Ctrl-C reaches the main thread only, which tells the others by this.
         self._interrupted = threading.Event()
@@ -90,17 +89,18 @@ class SessionDiagnosis:
             chosen = native[: self._settings.most_tests]
             self._recall_passing(chosen)
             if chosen:
+                from pytest_causechain.lab.pool import open_pool
                 from pytest_causechain.oracle.replay import Replays
 
                 with (
-                    self._workforce.open_crew(self._check_wanted) as self._crew,
+                    open_pool(self._nodes, jobs=self._settings.jobs, cancelled=self._interrupted) as self._pool,
                     Replays(self._open_replay) as replays,
                 ):
-                    self._open_cases(native[: len(chosen) + MOST_VOTING], self._crew, replays)
-                    self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._crew)
+                    self._open_cases(native[: len(chosen) + MOST_VOTING], self._pool, replays)
+                    self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._pool)
                     for failure in (f for f in chosen if not is_parallel(f)):
-                        self._diagnose_side_by_side([failure], self._crew)
-                    self._notes += self._crew.notes
+                        self._diagnose_side_by_side([failure], self._pool)
+                    self._notes += self._pool.notes
             left = len(native) - len(chosen)
             if left > 0:
                 tests = "1 more failing test was" if left == 1 else f"{left} more failing tests were"
@@ -144,11 +144,11 @@ class SessionDiagnosis:
 
     # Cases
 
-    def _open_cases(self, failures: Sequence[Failure], crew: Crew, replays: Replays) -> None:
+    def _open_cases(self, failures: Sequence[Failure], workers: Pool, replays: Replays) -> None:
         """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
         for failure in failures:
             try:
-                self._cases[failure.report.nodeid] = self._open_case(failure, crew, replays)
+                self._cases[failure.report.nodeid] = self._open_case(failure, workers, replays)
             except Refusal as refusal:
                 self._cases[failure.report.nodeid] = refusal
         cases = {test: case for test, case in self._cases.items() if not isinstance(case, Refusal)}
@@ -163,31 +163,31 @@ class SessionDiagnosis:
         is_same = any(run.command.program.build_id == build for run in self._failures[other].recording.runs)
         return is_same and (is_parallel(self._failures[other]) or not is_parallel(self._failures[test]))
 
-    def _open_case(self, failure: Failure, crew: Crew, replays: Replays) -> Case:
+    def _open_case(self, failure: Failure, workers: Pool, replays: Replays) -> Case:
         from pytest_causechain.case import Case
-        from pytest_causechain.lab.crew import Share
+        from pytest_causechain.lab.pool import Share
         from pytest_causechain.oracle.facts import locate_crash
 
         recording, run = self._choose_run(failure, replays)
         neighbours, absence = self._choose_neighbours(failure, recording, run)
-        share = Share(crew, is_parallel(failure))
+        share = Share(workers, is_parallel(failure))
         settings = replace(self._settings, cache=find_cache(self._config), share=share)
         tell = partial(self._tell, failure.report.nodeid)
         crash = locate_crash(failure.report)
         return Case(recording, run, neighbours, absence, settings, replays.borrow, tell, crash)
 
-    def _diagnose_side_by_side(self, failures: Sequence[Failure], crew: Crew) -> None:
+    def _diagnose_side_by_side(self, failures: Sequence[Failure], workers: Pool) -> None:
         """Published in the order of the tests."""
         if not failures:
             return
         from concurrent.futures import ThreadPoolExecutor
 
-        pool = ThreadPoolExecutor(min(ABREAST, len(crew.workers), len(failures)), "causechain-diagnosis")
+        pool = ThreadPoolExecutor(min(ABREAST, len(workers.workers), len(failures)), "causechain-diagnosis")
         futures: list[Future[Chain]] = []
         published = 0
         try:
             for failure in failures:
-                futures.append(pool.submit(self._diagnose, failure, crew))
+                futures.append(pool.submit(self._diagnose, failure, workers))
             for failure, future in zip(failures, futures, strict=True):
                 self.publisher.publish(failure.report, future.result())
                 published += 1
@@ -202,7 +202,7 @@ class SessionDiagnosis:
             # What a thread has opened it closes itself.
             pool.shutdown(cancel_futures=True)
 
-    def _diagnose(self, failure: Failure, crew: Crew) -> Chain:
+    def _diagnose(self, failure: Failure, workers: Pool) -> Chain:
         """In a thread of its own."""
         from pytest_causechain.diagnosis import Interrupted
         from pytest_causechain.model.chain import Chain
@@ -211,7 +211,7 @@ class SessionDiagnosis:
         self._progress.begin(test)
         case = self._cases[test]
         try:
-            with crew.diagnosing():
+            with workers.diagnosing():
                 return Chain(test, "none", str(case)) if isinstance(case, Refusal) else case.find_chain()
         except Refusal as refusal:
             return Chain(test, "none", str(refusal))
@@ -287,7 +287,7 @@ class SessionDiagnosis:
             raise KeyboardInterrupt
 
     def _count_workers(self) -> tuple[int, int]:
-        return (self._crew.busy, len(self._crew.workers)) if self._crew is not None else (0, 0)
+        return (self._pool.busy, len(self._pool.workers)) if self._pool is not None else (0, 0)
 
 
 def is_unexpected_pass(report: pytest.TestReport) -> bool:

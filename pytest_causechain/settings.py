@@ -14,7 +14,7 @@ from pytest_causechain.model.isolation import USUAL, Bounds, Precautions, Wish
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_causechain.lab.crew import Share
+    from pytest_causechain.lab.pool import Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,13 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 # as there is no circle.
 ROWS = (
     ("model",),
-    ("debugger", "process"),
+    ("kernel",),
+    ("debugger", "tracee"),
+    ("sandbox",),
     ("search", "report", "recording", "neighbours", "oracle", "moments", "states", "repairs", "lab"),
     ("causes", "settings"),
     ("diagnosis", "case", "compare"),
-    ("hookspecs", "plugin", "results", "session", "publishing", "progress", "workforce"),
+    ("hookspecs", "plugin", "results", "session", "publishing", "progress"),
 )
 HEIGHT = {part: height for height, row in enumerate(ROWS) for part in row}
 # The standard library, and the stubs that type checkers have of it.
@@ -121,8 +123,8 @@ def test_imports_point_one_way():
         pytest.param("lab/pool.py", "from . import queue\nfrom pytest_causechain import __version__", None, id="own"),
         pytest.param(
             "search/dd.py",
-            "from pytest_causechain.process import tracer",
-            "search/dd.py:1: search must not import process, only model",
+            "from pytest_causechain.tracee import tracer",
+            "search/dd.py:1: search must not import tracee, only model",
             id="pure",
         ),
         pytest.param(
@@ -138,9 +140,9 @@ def test_imports_point_one_way():
             id="relative-and-late",
         ),
         pytest.param(
-            "process/tracer.py",
+            "tracee/tracer.py",
             "from pytest_causechain import states",
-            "process/tracer.py:1: process must not import states, which stands above it",
+            "tracee/tracer.py:1: tracee must not import states, which stands above it",
             id="up",
         ),
         pytest.param(
@@ -168,7 +170,7 @@ def test_imports_point_one_way():
 )
 def test_violation_is_told(tmp_path, file, source, expected):
     root = tmp_path / PACKAGE
-    for part in ("model", "process", "states", "lab", "report"):
+    for part in ("model", "tracee", "states", "lab", "report"):
         (root / part).mkdir(parents=True)
     (root / "states" / "graph.py").write_text("from pytest_causechain.lab import pool\n")
     (root / "diagnosis.py").write_text("from pytest_causechain.lab import pool\n")

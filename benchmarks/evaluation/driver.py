@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.evaluation.manifest import Example, Manifest, Subject, Version
 from benchmarks.evaluation.suite import Expectations, Shown, Suite, make_command, measure_suite, show_all
 from pytest_causechain.case import Case
-from pytest_causechain.lab.crew import Share
+from pytest_causechain.lab.pool import Share, open_pool
 from pytest_causechain.model.chain import Chain, Statistics
 from pytest_causechain.model.codec import decode, encode
 from pytest_causechain.model.command import Program
@@ -27,7 +27,6 @@ from pytest_causechain.neighbours.ranking import explain_absence, rank_neighbour
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.settings import Settings
-from pytest_causechain.workforce import Workforce
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +169,8 @@ def evaluate_version(task: Task) -> Record:
 @contextlib.contextmanager
 def open_share(workers: int | None = None) -> Iterator[Share]:
     """For one diagnosis, of workers that it has for itself; None: as many as processors."""
-    workforce = Workforce(Settings(jobs=workers), ())
-    with workforce.open_crew(lambda: None) as crew, crew.diagnosing():
-        yield Share(crew)
+    with open_pool(jobs=workers) as pool, pool.diagnosing():
+        yield Share(pool)
 
 
 def know_suite(task: Task) -> Suite:

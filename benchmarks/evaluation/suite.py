@@ -131,7 +131,7 @@ def record_lines(path: Path, tests: Sequence[Example]) -> tuple[tuple[Line, ...]
         batch = tests[start : start + BATCH]
         commands = [make_command(program, test) for test in batch]
         deadline = time.monotonic() + BATCH_SECONDS
-        with RemoteLab(commands[0], commands[0], deadline, others=commands) as lab:
+        with RemoteLab(commands[0], commands[0], deadline=deadline, others=commands) as lab:
             statements = {s.address: (s.file, s.line) for f in lab.program.functions for s in f.statements}
             lines = tuple(sorted(set(statements.values())))
             for number, test in enumerate(batch):

@@ -47,7 +47,7 @@ def test_isolation(tmp_path: Path) -> None:
     for wish, words in (("off", ()), ("require", ()), ("require", ("write",))):
         command = Command(program, (program.path, *words), str(tmp_path))
         deadline = time.monotonic() + 600
-        labs.append(RemoteLab(command, command, deadline, precautions=Precautions(wish)))
+        labs.append(RemoteLab(command, command, deadline=deadline, precautions=Precautions(wish)))
     try:
         measure(labs)
         bare, isolated, writing = measure(labs)

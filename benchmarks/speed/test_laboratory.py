@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
@@ -70,7 +70,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Command
 
 
 def open_lab(command: Command, kind: str) -> RemoteLab:
-    lab = RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, kind)
+    lab = RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind)
     lab.run_seconds = PLENTY_SECONDS
     return lab
 
@@ -118,7 +118,7 @@ def test_experiment(command: Callable[[str], Command]) -> None:
 def test_trace_of_three_million_calls(command: Callable[[str], Command]) -> None:
     """In this process, so that only the tracing is measured and not the way of 48 MB of records from the engine."""
     subject = command(BUSY)
-    with PtraceLab(subject, subject, time.monotonic() + PLENTY_SECONDS) as lab:
+    with LocalLab(subject, subject, deadline=time.monotonic() + PLENTY_SECONDS) as lab:
         functions = [f.address for f in lab.program.functions]
         lab.experiment("passing")
         counted: list[int] = []

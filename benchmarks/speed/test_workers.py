@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from pytest_causechain.lab import remote_lab
-from pytest_causechain.lab.crew import Crew, Share
+from pytest_causechain.lab.pool import Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.workers import OwnWorker
 from pytest_causechain.model.command import Command
@@ -67,9 +67,9 @@ def test_two_workers_against_one(milliseconds, batch, tmp_path, monkeypatch, cap
 
 
 def open_lab(stack: contextlib.ExitStack, command: Command, workers: int) -> RemoteLab:
-    crew = Crew([partial(OwnWorker, f"{workers}-{number}") for number in range(workers)])
-    share = Share(stack.enter_context(crew))
-    return stack.enter_context(RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, share=share))
+    pool = Pool([partial(OwnWorker, f"{workers}-{number}") for number in range(workers)])
+    share = Share(stack.enter_context(pool))
+    return stack.enter_context(RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, share=share))
 
 
 def find_main(lab: RemoteLab) -> tuple[Stop, ...]:

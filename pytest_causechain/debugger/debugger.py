@@ -20,9 +20,9 @@ from pytest_causechain.debugger.program import (
     make_program,
     make_signatures,
 )
+from pytest_causechain.kernel.companion import Closing
 from pytest_causechain.model.load_map import module_address
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.closing import Closing
 
 
 class Debugger(Closing):

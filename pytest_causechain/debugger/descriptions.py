@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_causechain.kernel.elf import find_build_id, read_sections
 from pytest_causechain.model.files import write_whole
-from pytest_causechain.process.elf import find_build_id, read_sections
 
 # A developer goes back to one of the last few builds, if at all; the cache of a suite must not be felt on the disk.
 MOST_FILES, MOST_BYTES = 20, 100 << 20

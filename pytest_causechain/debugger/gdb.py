@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pytest_causechain.kernel.companion import Closing
+from pytest_causechain.kernel.linux import die_with_parent
+from pytest_causechain.kernel.processes import roam
 from pytest_causechain.model.refusal import Hopeless, Refusal
-from pytest_causechain.process.closing import Closing
-from pytest_causechain.process.linux import die_with_parent
-from pytest_causechain.process.processors import roam
 
 INSTALL = "install gdb 12 or newer (Debian, Ubuntu: apt-get install gdb)"
 OLDEST = 12  # the first with MI commands written in Python

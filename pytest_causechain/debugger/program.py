@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb
-from pytest_causechain.model.load_map import LoadMap, number_of
-from pytest_causechain.model.moment import Position, Stop
-from pytest_causechain.model.place import Breakpoint
-from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.elf import (
+from pytest_causechain.kernel.elf import (
     FILE_HEADER,
     MACHINE_X86_64,
     MAGIC,
@@ -24,6 +20,10 @@ from pytest_causechain.process.elf import (
     read_machine,
     read_type,
 )
+from pytest_causechain.model.load_map import LoadMap, number_of
+from pytest_causechain.model.moment import Position, Stop
+from pytest_causechain.model.place import Breakpoint
+from pytest_causechain.model.refusal import Refusal
 
 # Headers of the system and the compiler: inline functions there are not the program's own code.
 FOREIGN = ("/usr/include/", "/usr/lib/", "/usr/local/include/")

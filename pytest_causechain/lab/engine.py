@@ -8,37 +8,33 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, find_gdb
 from pytest_causechain.debugger.program import is_relocated
-from pytest_causechain.lab.intervening_lab import InterveningLab
-from pytest_causechain.lab.presence import LEAVE_ALONE
-from pytest_causechain.lab.weaknesses import find_weaknesses
-from pytest_causechain.lab.worker import CANCEL, RESET
+from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.kernel.elf import names_symbol
+from pytest_causechain.kernel.linux import adopt_orphans, die_with_parent
+from pytest_causechain.kernel.processes import end_orphans, staying
+from pytest_causechain.lab.local_lab import LocalLab, blocking_children, find_weaknesses
+from pytest_causechain.lab.messages import CALLS, Call, Check, EngineAnswer, Fitness, Message, Open, Opened
+from pytest_causechain.lab.relay import CANCEL, RESET
+from pytest_causechain.lab.starts import LEAVE_ALONE
 from pytest_causechain.model.command import Command
-from pytest_causechain.model.intervention import Intervention, Patch
-from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
-from pytest_causechain.process.elf import names_symbol
-from pytest_causechain.process.isolation import isolate
-from pytest_causechain.process.linux import adopt_orphans, die_with_parent
-from pytest_causechain.process.processors import staying
-from pytest_causechain.process.remains import end_orphans
-from pytest_causechain.process.self_tracing import traces_itself
-from pytest_causechain.process.stage import Stage
-from pytest_causechain.process.subject import CannotStart, launch, require_tracing
 from pytest_causechain.recording.programs import identify_program
+from pytest_causechain.sandbox.isolation import isolate
+from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.subject import CannotStart, launch, require_tracing, traces_itself
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -46,85 +42,25 @@ if TYPE_CHECKING:
 
 # The status of a process whose lab has ended because there is to be another.
 FOR_ANOTHER = 9
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` is "fork", or "rerun" where
-    each experiment is to be a fresh run. `libraries` are patterns for those that count as the program's own code,
-    `cache` is a directory for what should be known again in later sessions. `environment` is the one that pytest runs
-    in, None the engine's own."""
-
-    passing: Command
-    failing: Command
-    deadline: float
-    kind: str = "fork"
-    libraries: tuple[str, ...] = ()
-    cache: Path | None = None
-    others: tuple[Command, ...] = ()
-    repair: Intervention | Patch | None = None
-    precautions: Precautions = USUAL
-    environment: tuple[tuple[str, str], ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Whether a program, as a command starts it, can be dealt with where this engine runs: a Fitness."""
-
-    command: Command
-    deadline: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fitness:
-    """`obstacle` is a sentence that says why not; `is_hopeless`: it holds for every program there."""
-
-    obstacle: str = ""
-    is_hopeless: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A method of the lab, or "limit_runs" with its run_seconds and run_cpu_seconds, or "widen" with its width."""
-
-    name: str
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The value of a call, with the name of the lab by then and the types it has learned since the last answer; or
-    why there is none: the user's time is over, a sentence for the user, or a trouble that another try may not meet.
-    `is_hopeless`: the sentence holds for whatever is tried; the trouble is gdb's, should it be met again."""
-
-    value: Any = None
-    lab: str = ""
-    types: tuple[dict[str, Any], ...] = ()
-    is_used_up: bool = False
-    refusal: str = ""
-    is_hopeless: bool = False
-    trouble: str = ""
-
-
 NO_ROOM = "there is no room for temporary files: make some, or let TMPDIR name a directory that has it."
 
 
-def serve(connection: Connection[Any, Any]) -> int:
+def serve(connection: Connection[EngineAnswer, Message]) -> int:
     """Each lab lives in a copy of this process: where a lab has been, in namespaces of its own, there is no way back
     from, and the next one need not wait until Python has started and read all modules."""
     adopt_orphans()
     try:
         while (message := connection.recv()) is not None:
             if isinstance(message, Check):
-                connection.send(Answer(check(message)))
+                connection.send(EngineAnswer(check(message)))
             elif isinstance(message, Open):
                 status = copy_process(partial(serve_lab, connection, message))
                 end_orphans(())
                 if status != FOR_ANOTHER:
                     return status
-                connection.send(Answer())
+                connection.send(EngineAnswer())
             elif message == RESET:
-                connection.send(Answer())
+                connection.send(EngineAnswer())
             else:
                 assert message == CANCEL  # it came too late
     except EOFError:
@@ -148,41 +84,42 @@ def copy_process(work: Callable[[], int]) -> int:
     return max(-1, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def serve_lab(connection: Connection[Any, Any], opening: Open) -> int:
+def serve_lab(connection: Connection[EngineAnswer, Message], opening: Open) -> int:
     """Until there is to be another."""
-    lab: InterveningLab | None = None
-    types_told = 0
+    lab: LocalLab | None = None
     adopt_orphans()
-    message: Any = opening
+    message: Message = opening
+    types_told = 0
     try:
         while message not in (None, RESET):
-            answer: Answer | None = None
+            answer: EngineAnswer | None = None
             try:
                 if isinstance(message, Open):
-                    lab = open_lab(message)
+                    lab, opened = open_lab(message)
                     die_with_parent()  # the kernel forgets it when a process enters a namespace
-                    lab.is_wanted = lambda: not (connection.poll() and connection.recv() == CANCEL)
+                    lab.flights.orders = connection
                     types_told = len(lab.program.types)
-                    value: Any = (lab.program, lab.width, lab.notes, lab.isolation)
-                    answer = Answer(value, lab.name)
-                elif message != CANCEL:  # else it came too late
+                    answer = EngineAnswer(opened, lab.name)
+                elif isinstance(message, Call):
                     assert lab is not None
                     with staying():
                         value = carry_out(lab, message)
-                    answer = Answer(value, lab.name, tuple(lab.program.types[types_told:]))
+                    answer = EngineAnswer(value, lab.name, tuple(lab.program.types[types_told:]))
                     types_told = len(lab.program.types)
+                else:
+                    assert message == CANCEL  # it came too late
             except BudgetUsedUp:
-                answer = Answer(is_used_up=True)
+                answer = EngineAnswer(is_used_up=True)
             except Refusal as refusal:
-                answer = Answer(refusal=str(refusal), is_hopeless=isinstance(refusal, Hopeless))
+                answer = EngineAnswer(refusal=str(refusal), is_hopeless=isinstance(refusal, Hopeless))
             except CannotStart as error:
-                answer = Answer(refusal=f"{error}: {LEAVE_ALONE}")
+                answer = EngineAnswer(refusal=f"{error}: {LEAVE_ALONE}")
             except GdbLost as lost:
-                answer = Answer(trouble=str(lost), is_hopeless=True)
+                answer = EngineAnswer(trouble=str(lost), is_hopeless=True)
             except (GdbFailure, OSError) as error:
-                answer = Answer(trouble=f"{type(error).__name__}: {error}")
+                answer = EngineAnswer(trouble=f"{type(error).__name__}: {error}")
                 if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                    answer = Answer(refusal=NO_ROOM, is_hopeless=True)
+                    answer = EngineAnswer(refusal=NO_ROOM, is_hopeless=True)
             if lab is not None:
                 end_orphans(lab.processes())
             if answer is not None:
@@ -196,21 +133,28 @@ def serve_lab(connection: Connection[Any, Any], opening: Open) -> int:
     return FOR_ANOTHER if message == RESET else 0
 
 
-def open_lab(message: Open) -> InterveningLab:
+def open_lab(message: Open) -> tuple[LocalLab, Opened]:
     if message.environment is not None:
         os.environ.clear()
         os.environ.update(message.environment)
     require_tracing()
-    pair = (message.passing, message.failing, message.deadline)
     cache = hold(message.cache) if message.cache is not None else None
     commands = (message.passing, message.failing, *message.others)
     stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
     require_no_tracer(message.failing, message.passing, message.deadline, stage)
-    known = (message.kind == "fork", message.libraries, cache)
-    lab = InterveningLab(*pair, *known, message.others, message.repair, stage)
-    lab.notes += find_weaknesses(lab.program)
-    lab.isolation, lab.bounds = isolation, message.precautions.bounds
-    return lab
+    lab = LocalLab(
+        message.passing,
+        message.failing,
+        deadline=message.deadline,
+        use_copies=message.kind == "fork",
+        libraries=message.libraries,
+        cache=cache,
+        others=message.others,
+        repair=message.repair,
+        stage=stage,
+        bounds=message.precautions.bounds,
+    )
+    return lab, Opened(lab.program, lab.width, (*lab.notes, *find_weaknesses(lab.program)), isolation)
 
 
 def require_no_tracer(failing: Command, passing: Command, deadline: float, stage: Stage | None) -> None:
@@ -251,43 +195,18 @@ def check(message: Check) -> Fitness:
 
 def find_launch_obstacle(command: Command, deadline: float) -> str:
     """Why the program does not start under ptrace here; empty when it does, or by an accident of the system's."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    try:
-        launch(command, False, deadline).kill()
-    except CannotStart as error:
-        return f"{error}: {LEAVE_ALONE}"
-    except OSError:
-        pass  # the lab will meet it too, and tries again
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with blocking_children():
+        try:
+            launch(command, False, deadline).kill()
+        except CannotStart as error:
+            return f"{error}: {LEAVE_ALONE}"
+        except OSError:
+            pass  # the lab will meet it too, and tries again
     return ""
 
 
-def carry_out(lab: InterveningLab, call: Call) -> Any:
-    if call.name == "widen":
-        (lab.width,) = call.arguments
-        return None
-    if call.name == "limit_runs":
-        lab.run_seconds, lab.run_cpu_seconds = call.arguments
-        return None
-    if call.name == "visit":
-        visit = lab.visit(*call.arguments)
-        # All types with each visit would be most of the message.
-        return None if visit is None else replace(visit, types=[])
-    calls: dict[str, Callable[..., Any]] = {
-        "experiments": lab.experiments,
-        "speculate": lab.speculate,
-        "trace": lab.trace,
-        "layout": lab.layout,
-        "observe": lab.observe,
-        "find_writer": lab.find_writer,
-        "signatures": lab.signatures,
-        "effects": lab.effects,
-        "cover": lab.cover,
-        "count": lab.count,
-        "values": lab.values,
-        "sights": lab.sights,
-        "follow": lab.follow,
-        "interventions": lab.interventions,
-    }
-    return calls[call.name](*call.arguments)
+def carry_out(lab: LocalLab, call: Call) -> object:
+    assert call.name in CALLS
+    value: object = getattr(lab, call.name)(*call.arguments, **call.keywords)
+    # All types with each visit would be most of the message.
+    return replace(value, types=[]) if isinstance(value, Visit) else value

@@ -1,23 +1,23 @@
-"""What every laboratory can do, however it runs the program."""
+"""What a laboratory can be asked about two runs of one program, however and wherever it runs them."""
 
 from __future__ import annotations
 
-import math
-import struct
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, overload
+from typing import NamedTuple, Protocol, overload
 
-from pytest_causechain.debugger.program import ProgramMap
+from pytest_causechain.debugger.program import ProgramMap, Signature
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.model.isolation import NO_BOUNDS, NO_ISOLATION, Bounds, Isolation
+from pytest_causechain.model.command import Command
+from pytest_causechain.model.intervention import Intervention, Patch, SeenValues, Sighting, Spot
 from pytest_causechain.model.load_map import LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.observation import Observation
+from pytest_causechain.model.place import Place
 from pytest_causechain.model.transfer import NOTHING, Transfer
-from pytest_causechain.process.closing import Closing
+from pytest_causechain.tracee.effects import Compared, Effect, Variant
+from pytest_causechain.tracee.tracer import RECORD
 
 # "passing" or "failing"; a lab may know of further runs by other names.
 Side = str
@@ -30,6 +30,9 @@ def name_other(number: int) -> Side:
 
 # For one run, until the original ones have been timed.
 FIRST_RUN_SECONDS = 20.0
+# How many events are traced within a few seconds: the stubs record a million in a tenth of one, but what is made of
+# them afterwards takes longer.
+RECORDABLE = 2_000_000
 # An altered run may take longer than the original ones, but not without end. One that only waits may yet be woken up.
 PATIENCE, LEAST_SECONDS, LEAST_CPU_SECONDS = 10, 1.0, 0.1
 
@@ -40,10 +43,6 @@ class Event(NamedTuple):
     address: int
     sp: int
     return_address: int = 0
-
-
-# Of one event, as the tracer writes it: low half of the return address, number of the watched address, stack pointer.
-RECORD = struct.Struct("<IIQ")
 
 
 class Events(Sequence[Event]):
@@ -95,47 +94,39 @@ class Trace:
         )
 
 
-class Lab(Closing):
-    """Deals with two runs of one program, `passing` and `failing`; every call is a run of its own. Use as a context
-    manager.
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """For one of very many experiments: those that get out of hand end soon, and nobody looks where they were."""
 
-    `width` is how many experiments it makes at a time, `run_seconds` and `run_cpu_seconds` how long one run may take,
-    `notes` are sentences for the user on what is left out, `isolation` what keeps the runs from harming anything,
-    `bounds` what the user lets one of them use."""
+    cpu_seconds: float
+    seconds: float
+    output_bytes: int
 
-    name: str
-    program: ProgramMap
-    # How many events are traced within a few seconds: the stubs record a million in a tenth of one, but what is made
-    # of them afterwards takes longer.
-    recordable = 2_000_000
-    width: int
-    run_seconds: float
-    run_cpu_seconds: float = math.inf
-    notes: tuple[str, ...] = ()
-    isolation: Isolation = NO_ISOLATION
-    bounds: Bounds = NO_BOUNDS
-    # Whether calls are on the stack where the runs begin.
-    begins_inside: bool = False
 
-    def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
-        """Run to the stops, apply the transfer, resume, observe."""
-        return self.experiments(side, stops, (transfer,))[0]
+class Laboratory(Protocol):
+    """The questions an engine answers; each answer takes a run of its own, or several.
 
-    @abstractmethod
+    A Refusal says why there is no answer; BudgetUsedUp that the time is over."""
+
     def experiments(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation]:
-        """The same for each of several transfers."""
+        """For each transfer: run to the stops, apply the transfer, resume, observe."""
 
-    @abstractmethod
     def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
         """The same where only the first is asked for, and others only may be: these may be cancelled, and are None."""
 
-    @abstractmethod
+    def interventions(
+        self, side: Side, interventions: Sequence[Intervention | Patch], limits: RunLimits
+    ) -> list[Observation]:
+        """What each of them, alone, makes of the run."""
+
+    def observe(self, command: Command) -> Observation:
+        """What the program shows when it is started in another way."""
+
     def visit(
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
     ) -> Visit | None:
         """Run to the stops, apply the transfer, run on to further stops; None when the run ends before."""
 
-    @abstractmethod
     def trace(
         self,
         side: Side,
@@ -145,3 +136,59 @@ class Lab(Closing):
         limit: int = 10_000,
     ) -> Trace:
         """Run to the stops, then record each execution of the addresses, up to a further stop or the end."""
+
+    def layout(self, side: Side, stops: Sequence[Stop]) -> str:
+        """Tells runs apart that do not have everything in the same places when they stand at the stops: what is written
+        to an address of the one means something else in the other."""
+
+    def find_writer(
+        self, side: Side, stops: Sequence[Stop], then: Sequence[Stop], address: int, size: int
+    ) -> Place | None:
+        """The statement of the program's own code that last wrote to a place on the way from stops to further ones,
+        itself or by what it calls; None where that is not seen: the system may have written."""
+
+    def cover(self, side: Side, addresses: Collection[int], is_last: bool = False) -> frozenset[int]:
+        """Those of the addresses that a run executes; `is_last`: the run is made for nothing else any more."""
+
+    def count(self, addresses: Collection[int], most: int) -> dict[int, int]:
+        """How often the failing run executes each address, as far as `most`."""
+
+    def signatures(self) -> dict[int, Signature]:
+        """Of the program's own functions, by address."""
+
+    def effects(self, functions: Sequence[int]) -> tuple[list[Effect], list[Variant], Compared]:
+        """Of the code of some functions, given by their addresses; and what they compare in the failing run."""
+
+    def values(self, side: Side, effects: Sequence[Effect], most: int) -> SeenValues:
+        """The first few values that a run stores, passes or returns at each address, by register."""
+
+    def sights(self, side: Side, spots: Sequence[Spot]) -> list[Sighting | None]:
+        """What is at each spot; None where the run does not get."""
+
+    def follow(self, side: Side, intervention: Intervention, spot: Spot) -> bytes | None:
+        """The value at a spot behind an intervention; None where the run does not get."""
+
+    def limit_runs(self, run_seconds: float, run_cpu_seconds: float) -> None:
+        """How long one run may take from now on."""
+
+    def widen(self, width: int) -> None:
+        """How many experiments it makes at a time from now on."""
+
+
+class Lab(Laboratory, Protocol):
+    """A laboratory opened for two runs of one program, `passing` and `failing`."""
+
+    # "fork", or "rerun" as soon as there was a moment at which the program could not be copied.
+    name: str
+    program: ProgramMap
+    # How many events it traces within a few seconds.
+    recordable: int
+    # Whether calls are on the stack where the runs begin.
+    begins_inside: bool
+
+    # How many experiments it makes at a time.
+    @property
+    def width(self) -> int: ...
+
+    def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
+        """Run to the stops, apply the transfer, resume, observe."""

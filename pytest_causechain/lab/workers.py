@@ -1,40 +1,70 @@
-"""Workers, and the engines that diagnoses have on them: those in processes of our own."""
+"""Workers are places where engines can run; channels are the ways of diagnoses to engines there.
+
+An own worker's engines are processes of our own; others are on the other side of an execnet gateway, on which
+pytest-xdist has run the tests.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import pickle
+import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pytest_causechain.lab.engine import Answer, Check, Fitness, Open
-from pytest_causechain.lab.worker import CANCEL, CLOSING_SECONDS, ENGINE, RESET
-from pytest_causechain.model.command import Command
-from pytest_causechain.process.companion import LOOK_UP_SECONDS, Companion, CompanionLost, uninterrupted
+import pytest_causechain
+from pytest_causechain.kernel.companion import LOOK_UP_SECONDS, Companion, CompanionLost, uninterrupted
+from pytest_causechain.lab.messages import Check, EngineAnswer, Fitness, Message, Open
+from pytest_causechain.lab.relay import (
+    ANSWER,
+    CALL,
+    CANCEL,
+    CLOSING_SECONDS,
+    END,
+    ENGINE,
+    HELLO,
+    LOST,
+    PING,
+    RESET,
+    START,
+    STOP,
+    Frame,
+)
+from pytest_causechain.model.command import Command, Program
 
-# For a worker's first word and the check of a program: it may have to import all of Python through a network.
+if TYPE_CHECKING:
+    from execnet import Gateway
+    from execnet.gateway_base import Channel as ExecnetChannel
+
+# For a worker's first word, which may have to import all of Python through a network; and for a program's start.
 HELLO_SECONDS = 30.0
+# A worker that works answers nothing for a while, but never leaves a PING unanswered for so long.
+PING_SECONDS, SILENCE_SECONDS = 5.0, 20.0
+# A worker notices by itself that an engine is late; its word takes a moment.
+RELAY_SECONDS = 0.5
 
 
-class Engine(ABC):
-    """One engine on a worker, used like a Companion."""
+class Channel(ABC):
+    """One diagnosis's way to an engine on a worker, used like a Companion."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._is_open = True
 
     @abstractmethod
-    def exchange(self, message: object, timeout_seconds: float) -> Any: ...
+    def exchange(self, message: Message, timeout_seconds: float) -> EngineAnswer: ...
 
     @abstractmethod
     def cancel(self) -> None:
-        """What it does without being asked for, while an answer is waited for."""
+        """What the engine does without being asked for, while an answer is waited for."""
 
-    @contextmanager
+    @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
         """It will not be asked anything for a while: others may have the worker."""
         self.worker.count_leases(-1)
@@ -53,20 +83,23 @@ class Engine(ABC):
 
 
 class Worker(ABC):
-    """Its engines take turns; `leases` counts them. `is_local`: on this machine, with this file system."""
+    """Its engines take turns; `leases` counts them. `is_local`: on this machine, with this file system. Waiting for
+    answers ends with a KeyboardInterrupt once `cancelled` is set."""
 
-    def __init__(self, name: str, is_local: bool) -> None:
+    def __init__(self, name: str, temporary: str, cancelled: threading.Event, *, is_local: bool) -> None:
         self.name, self.is_local = name, is_local
         self.leases = 0
         self.is_lost = False
+        self._temporary, self._cancelled = temporary, cancelled
         self._lock = threading.Lock()
-        self._fitness: dict[tuple[object, ...], Fitness] = {}
+        self._fitness: dict[tuple[Program, str, object], Fitness] = {}
 
-    def check(self, command: Command, engine: Engine) -> Fitness:
+    def check(self, command: Command, channel: Channel, timeout_seconds: float) -> Fitness:
         """Whether it can deal with a program, as a command starts it; asked once."""
         key = (command.program, command.cwd, command.environment)
         if key not in self._fitness:
-            answer: Answer = engine.exchange(Check(command, time.monotonic() + HELLO_SECONDS), HELLO_SECONDS)
+            answer = channel.exchange(Check(command, time.monotonic() + HELLO_SECONDS), timeout_seconds)
+            assert isinstance(answer.value, Fitness)
             self._fitness[key] = answer.value
         return self._fitness[key]
 
@@ -79,8 +112,7 @@ class Worker(ABC):
         """It will be needed soon."""
 
     @abstractmethod
-    def open_engine(self, check: Callable[[], None]) -> Engine:
-        """`check` is called while an answer is waited for, and raises when nobody wants it any more."""
+    def open_channel(self) -> Channel: ...
 
     @property
     @abstractmethod
@@ -97,9 +129,8 @@ class Worker(ABC):
 class OwnWorker(Worker):
     """Engines that we start ourselves: nobody has to pass on what they are asked and answer."""
 
-    def __init__(self, name: str, temporary: str) -> None:
-        super().__init__(name, is_local=True)
-        self._temporary = temporary
+    def __init__(self, name: str, temporary: str, cancelled: threading.Event) -> None:
+        super().__init__(name, temporary, cancelled, is_local=True)
         self.turn = threading.Lock()
         # Engines that wait for another lab.
         self._spare: list[Companion] = []
@@ -111,11 +142,11 @@ class OwnWorker(Worker):
             if not self.leases and not self._spare:
                 self._spare.append(self._start())
 
-    def open_engine(self, check: Callable[[], None]) -> OwnEngine:
+    def open_channel(self) -> OwnChannel:
         with self._lock:
             self.leases += 1
             companion = self._spare.pop() if self._spare else None
-        return OwnEngine(self, companion or self._start(), check)
+        return OwnChannel(self, companion or self._start())
 
     def end_engine(self, companion: Companion) -> None:
         is_usable = not companion.is_busy
@@ -137,28 +168,31 @@ class OwnWorker(Worker):
 
     def _start(self) -> Companion:
         with uninterrupted():
-            return Companion(ENGINE, temporary=self._temporary)
+            return Companion(ENGINE, cancelled=self._cancelled, temporary=self._temporary)
 
 
-class OwnEngine(Engine):
-    def __init__(self, worker: OwnWorker, companion: Companion, check: Callable[[], None]) -> None:
+class OwnChannel(Channel):
+    def __init__(self, worker: OwnWorker, companion: Companion) -> None:
         super().__init__(worker)
         self._own_worker, self._companion = worker, companion
         self._using = threading.Lock()
-        companion.check = check
 
-    def exchange(self, message: object, timeout_seconds: float) -> Any:
+    def exchange(self, message: Message, timeout_seconds: float) -> EngineAnswer:
         if isinstance(message, Open):
             # It may have been started when that was another one.
             message = replace(message, environment=tuple(os.environ.items()))
-        turn = self._own_worker.turn
+        turn, deadline = self._own_worker.turn, time.monotonic() + timeout_seconds
         while not turn.acquire(timeout=LOOK_UP_SECONDS):
-            self._companion.check()
+            if self._companion.cancelled.is_set():
+                raise KeyboardInterrupt
+            if time.monotonic() > deadline:
+                raise CompanionLost(is_late=True)
         try:
             with self._using:
                 if not self._is_open:
                     raise CompanionLost(is_late=False, log="it was given up")
-                return self._companion.exchange(message, timeout_seconds)
+                answer: EngineAnswer = self._companion.exchange(message, max(0.0, deadline - time.monotonic()))
+                return answer
         finally:
             turn.release()
 
@@ -170,3 +204,177 @@ class OwnEngine(Engine):
             self._companion.end()  # for a thread that still waits for an answer
         with self._using:
             self._own_worker.end_engine(self._companion)
+
+
+Inbox = queue.SimpleQueue[Frame]
+
+
+class GatewayWorker(Worker):
+    def __init__(
+        self, name: str, gateway: Gateway, temporary: str, cancelled: threading.Event, *, is_local: bool
+    ) -> None:
+        super().__init__(name, temporary, cancelled, is_local=is_local)
+        self._gateway = gateway
+        self._why = ""
+        # Apart from each other: what is received must never wait until something is sent.
+        self._sending, self._starting = threading.Lock(), threading.Lock()
+        self._numbers = itertools.count()
+        self._inboxes: dict[int, Inbox] = {}
+        self._heard = time.monotonic()
+        self._pinged: float | None = None
+        self._greeted = threading.Event()
+        self._clock = 0.0
+        self._connection: ExecnetChannel | None = None
+
+    def prepare(self) -> None:
+        with self._starting:
+            if self._connection is not None or self.is_lost:
+                return
+            try:
+                self._connection = self._gateway.remote_exec(START)
+                self._connection.setcallback(self._receive, endmarker=(LOST,))
+                with self._sending:
+                    self._connection.send((self._temporary if self.is_local else None,))
+            except (OSError, EOFError) as error:
+                self._lose(f"its gateway cannot be used ({error})")
+
+    @property
+    def why_lost(self) -> str:
+        if not self._why and self._connection is not None:
+            text = ""
+            try:
+                self._connection.waitclose(0.0)
+            except (self._connection.RemoteError, self._connection.TimeoutError, EOFError, OSError) as error:
+                text = str(error)
+            missing = "pytest-causechain is not installed there" if "No module named" in text else ""
+            self._why = missing or "its process or its connection has ended"
+        return self._why
+
+    def open_channel(self) -> GatewayChannel:
+        with self._lock:
+            self.leases += 1
+            number = next(self._numbers)
+            inbox = self._inboxes[number] = Inbox()
+        return GatewayChannel(self, number, inbox, self._cancelled)
+
+    def end_engine(self, number: int) -> None:
+        with self._lock:
+            self.leases -= 1
+            inbox = self._inboxes.pop(number)
+        inbox.put(Frame(LOST, number, text="it was given up"))  # for a thread that still waits for an answer
+        self._send(Frame(END, number))
+
+    def call(self, number: int, message: Message, timeout_seconds: float) -> None:
+        """The answer comes to the channel's inbox."""
+        self.prepare()
+        deadline = time.monotonic() + HELLO_SECONDS
+        while not self._greeted.wait(LOOK_UP_SECONDS):
+            if self._cancelled.is_set():
+                raise KeyboardInterrupt
+            if time.monotonic() > deadline:
+                self._lose("it does not answer")
+        data = pickle.dumps(self._adapt(message))
+        # A lost worker has told all that were waiting then, but nobody since.
+        if self.is_lost or not self._send(Frame(CALL, number, data, timeout_seconds)):
+            raise CompanionLost(is_late=False, log=self.why_lost)
+
+    def cancel(self, number: int) -> None:
+        self._send(Frame(CANCEL, number))
+
+    def look_after(self) -> None:
+        """Called now and then while an answer is waited for."""
+        now = time.monotonic()
+        if self._pinged is not None:
+            if now - self._pinged > SILENCE_SECONDS:
+                self._lose("it does not answer")
+        elif now - self._heard > PING_SECONDS:
+            self._pinged = now
+            self._send(Frame(PING))
+
+    def stop(self) -> None:
+        self._send(Frame(STOP))
+
+    def join(self, deadline: float) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        with contextlib.suppress(connection.RemoteError, connection.TimeoutError, EOFError, OSError):
+            connection.waitclose(max(0.0, deadline - time.monotonic()))
+
+    def _adapt(self, message: Message) -> Message:
+        """Its clock is another one, and it may be on another machine."""
+        if isinstance(message, Open | Check):
+            message = replace(message, deadline=message.deadline + self._clock)
+        if isinstance(message, Open):
+            cache = message.cache if self.is_local else None
+            message = replace(message, environment=tuple(os.environ.items()), cache=cache)
+        return message
+
+    def _send(self, frame: Frame) -> bool:
+        """False when it is gone."""
+        if self._connection is None:
+            return False
+        try:
+            with self._sending:  # a socket may take a message in parts
+                self._connection.send(tuple(frame))
+        except OSError:
+            self._lose()
+        return not self.is_lost
+
+    def _receive(self, message: tuple[str]) -> None:
+        """In a thread of execnet's."""
+        frame = Frame(*message)
+        self._heard, self._pinged = time.monotonic(), None
+        if frame == Frame(LOST):
+            self._lose()
+        elif frame.kind == HELLO:
+            self._clock = frame.seconds - time.monotonic()
+            if frame.text != pytest_causechain.__version__:
+                self._lose(f"it has version {frame.text} of pytest-causechain, not {pytest_causechain.__version__}")
+            self._greeted.set()
+        elif frame.kind in (ANSWER, LOST):
+            with self._lock:
+                inbox = self._inboxes.get(frame.number)
+            if inbox is not None:
+                inbox.put(frame)
+
+    def _lose(self, why: str = "") -> None:
+        self._why = self._why or why
+        self.is_lost = True
+        with self._lock:
+            inboxes = list(self._inboxes.values())
+        for inbox in inboxes:
+            inbox.put(Frame(LOST))
+        self._greeted.set()
+
+
+class GatewayChannel(Channel):
+    def __init__(self, worker: GatewayWorker, number: int, inbox: Inbox, cancelled: threading.Event) -> None:
+        super().__init__(worker)
+        self._gateway_worker, self._number, self._inbox, self._cancelled = worker, number, inbox, cancelled
+
+    def exchange(self, message: Message, timeout_seconds: float) -> EngineAnswer:
+        self._gateway_worker.call(self._number, message, timeout_seconds)
+        deadline = time.monotonic() + timeout_seconds + RELAY_SECONDS
+        while True:
+            try:
+                frame = self._inbox.get(timeout=LOOK_UP_SECONDS)
+                break
+            except queue.Empty:
+                if self._cancelled.is_set():
+                    raise KeyboardInterrupt from None
+                self._gateway_worker.look_after()
+                if time.monotonic() > deadline:
+                    raise CompanionLost(is_late=True) from None
+        if frame.kind == LOST:
+            is_own = frame.number == self._number
+            log = frame.text if is_own else f"worker {self.worker.name} was lost: {self.worker.why_lost}"
+            raise CompanionLost(frame.is_late, log)
+        answer: EngineAnswer = pickle.loads(frame.data)
+        return answer
+
+    def cancel(self) -> None:
+        self._gateway_worker.cancel(self._number)
+
+    def _end(self) -> None:
+        self._gateway_worker.end_engine(self._number)

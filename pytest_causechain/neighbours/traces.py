@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_causechain.lab.crew import Share
 from pytest_causechain.lab.laboratory import Events, Lab, Side, name_other
+from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import USUAL, Precautions
@@ -76,7 +76,7 @@ def rank_by_traces(
         with RemoteLab(
             failing,
             failing,
-            deadline,
+            deadline=deadline,
             libraries=libraries,
             cache=cache,
             others=commands,

@@ -15,9 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+from pytest_causechain.kernel.companion import Closing, Companion, CompanionLost, uninterrupted
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.observation import Observation
@@ -25,8 +25,6 @@ from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.session import Question, RecordQuestion, ReplayAnswer, SessionTask
-from pytest_causechain.process.closing import Closing
-from pytest_causechain.process.companion import Companion, CompanionLost, uninterrupted
 
 # For the teardown of session fixtures, when nobody waits for a verdict any more.
 CLOSING_SECONDS = 10.0
@@ -69,7 +67,7 @@ class Replay(Closing):
         self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
         self.files = frozenset(files)
         self._invocation_dir = invocation_dir
-        self._cancelled = cancelled or threading.Event()
+        self._cancelled = cancelled
         # For each answer; may be changed between questions.
         self.timeout_seconds = timeout_seconds
         self._process: _SessionProcess | None = None
@@ -236,11 +234,9 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """Runs a session in a companion process."""
 
-    def __init__(self, invocation_dir: Path, cancelled: threading.Event) -> None:
+    def __init__(self, invocation_dir: Path, cancelled: threading.Event | None) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion(
-            "pytest_causechain.oracle.session", invocation_dir, environment, partial(_check, cancelled)
-        )
+        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment, cancelled)
         self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
@@ -260,11 +256,6 @@ class _SessionProcess:
     def close(self) -> None:
         """Lets an idle session tear its fixtures down; one that is still busy is not waited for."""
         self._companion.close(CLOSING_SECONDS)
-
-
-def _check(cancelled: threading.Event) -> None:
-    if cancelled.is_set():
-        raise KeyboardInterrupt
 
 
 def find_last_words(log: str) -> str:

@@ -49,9 +49,9 @@ from pytest_causechain.oracle.starts import (
     WrittenFiles,
     make_plan,
 )
-from pytest_causechain.process.isolation import isolate_tests
 from pytest_causechain.recording.recorder import Recorder, RecordingPlugin
 from pytest_causechain.recording.seam import Seam, Watch
+from pytest_causechain.sandbox.isolation import isolate_tests
 
 # As pytest itself cuts the test's name for the directory of tmp_path.
 TMP_PATH_NAME_CHARACTERS = 30

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_causechain.kernel.companion import Closing
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.recording import Run
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.closing import Closing
 from pytest_causechain.recording.programs import Recognised, Start, recognise_start
 
 # What stands for a directory that has another name in each run.

@@ -24,9 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_causechain.model.command import Program
-from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.elf import (
+from pytest_causechain.kernel.elf import (
     CLASS_64,
     CLASS_AT,
     DATA_AT,
@@ -39,6 +37,8 @@ from pytest_causechain.process.elf import (
     read_sections,
     read_type,
 )
+from pytest_causechain.model.command import Program
+from pytest_causechain.model.refusal import Refusal
 
 # More than anybody nests.
 MAX_WRAPPERS = 10

@@ -11,8 +11,7 @@ from dataclasses import replace
 from itertools import islice, zip_longest
 from typing import NamedTuple
 
-from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.laboratory import RunLimits, Side
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.intervention import AHEAD, ASIDE, Intervention, Patch
 from pytest_causechain.model.observation import Observation
@@ -39,7 +38,7 @@ class Harm:
     """`passing` are the runs to try repairs on, the nearest first; what they show is entered into the findings."""
 
     def __init__(
-        self, lab: RemoteLab, passing: Sequence[PassingRun], judge: Judge, limits: Limits, findings: Findings
+        self, lab: RemoteLab, passing: Sequence[PassingRun], judge: Judge, limits: RunLimits, findings: Findings
     ) -> None:
         self._lab, self._judge, self._limits, self._findings = lab, judge, limits, findings
         self._passing = diversify(passing)

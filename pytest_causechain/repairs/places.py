@@ -12,7 +12,7 @@ from pytest_causechain.debugger.program import Signature
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.intervention import Spot
 from pytest_causechain.model.moment import Position, Stop
-from pytest_causechain.process.effects import Effect
+from pytest_causechain.tracee.effects import Effect
 
 REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 # Where counting an address takes a breakpoint each time: more visits than these are not told apart.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.model.intervention import Patch
 from pytest_causechain.model.moment import Stop
-from pytest_causechain.process.effects import Effect
+from pytest_causechain.tracee.effects import Effect
 
 TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
 

@@ -13,11 +13,10 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pytest_causechain.lab.crew import Share
-from pytest_causechain.lab.flights import Limits
-from pytest_causechain.lab.laboratory import PATIENCE, Side, name_other
+from pytest_causechain.lab.laboratory import PATIENCE, RunLimits, Side, name_other
+from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.lab.starting_lab import TEMPLATES_KEPT
+from pytest_causechain.lab.starts import TEMPLATES_KEPT
 from pytest_causechain.model.chain import Repair
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.intervention import Intervention, Kind, Patch, SeenValues, Sighting
@@ -25,7 +24,6 @@ from pytest_causechain.model.isolation import USUAL, Precautions
 from pytest_causechain.model.observation import Observation
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
-from pytest_causechain.process.variants import Variant
 from pytest_causechain.repairs.findings import Attempt, Findings, Found
 from pytest_causechain.repairs.harm import Harm, PassingRun
 from pytest_causechain.repairs.judging import Ask, Judge
@@ -33,6 +31,7 @@ from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
 from pytest_causechain.repairs.scripts import script_intervention, script_patch
 from pytest_causechain.repairs.spectrum import Line
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
+from pytest_causechain.tracee.effects import Variant
 
 # In one failing run, before no more values are tried: where something repairs it, they would repair the same lines.
 MOST_EXPERIMENTS, ENOUGH_EXPERIMENTS = 2000, 800
@@ -96,7 +95,7 @@ def find_repairs(
         with RemoteLab(
             failing,
             failing,
-            deadline,
+            deadline=deadline,
             libraries=libraries,
             cache=cache,
             others=others,
@@ -137,7 +136,7 @@ class RepairSearch:
             raise Refusal("the failing run shows something else each time: make it independent of time and chance.")
         self._judge = Judge(failing, self._ask)
         output_bytes = max(LEAST_OUTPUT, OUTPUT_FACTOR * len(failing.stdout))
-        self._limits = Limits(self._seconds, max(LEAST_SECONDS, self._seconds), output_bytes)
+        self._limits = RunLimits(self._seconds, max(LEAST_SECONDS, self._seconds), output_bytes)
         executed = self._cover("failing")
         for position in map(self._lab.program.position, sorted(executed)):
             self._findings.executed[position.file, position.line] = position.function

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pytest_causechain.model.intervention import Anchor, Sighting
-from pytest_causechain.process.variants import NOTHING_COMPARED, Compared, turn_comparisons
+from pytest_causechain.tracee.effects import NOTHING_COMPARED, Compared, turn_comparisons
 
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 # Of each kind of guess; of neighbours, before others.

@@ -13,7 +13,7 @@ from pytest_causechain.causes.explanation import Explanation
 from pytest_causechain.causes.inquiry import Inquiry, Isolated
 from pytest_causechain.causes.likelihood import Likelihood
 from pytest_causechain.lab.laboratory import Lab
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Moment
@@ -56,7 +56,7 @@ class Case:
         stdin: tuple[bytes, bytes] = (b"", b""),
         directories: tuple[Path, Path] | None = None,
         environment: tuple[Changes, Changes] = ((), ()),
-        make_lab: Callable[..., Lab] = PtraceLab,
+        make_lab: Callable[..., Lab] = LocalLab,
     ) -> None:
         self._source = source
         where = directories or (Path(program.path).parent,) * 2
@@ -64,7 +64,7 @@ class Case:
             Command(program, (program.path, *arguments), str(directory), changes, text)
             for arguments, directory, changes, text in zip((passing, failing), where, environment, stdin, strict=True)
         ]
-        self.lab = make_lab(*commands, time.monotonic() + PLENTY_SECONDS)
+        self.lab = make_lab(*commands, deadline=time.monotonic() + PLENTY_SECONDS)
         self.said: list[str] = []
         seen = self.lab.experiment("passing"), self.lab.experiment("failing")
         self.timeline = Timeline(self.lab)

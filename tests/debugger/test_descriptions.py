@@ -14,7 +14,7 @@ import pytest
 from pytest_causechain.debugger import descriptions
 from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.debugger.descriptions import DescriptionStore
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.moment import Stop
@@ -82,9 +82,9 @@ def describe(path: str, cache: Path | None):
         return debugger.program
 
 
-def open_lab(path: str, cache: Path | None) -> PtraceLab:
+def open_lab(path: str, cache: Path | None) -> LocalLab:
     command = Command(Program(path, ""), (path,), "/")
-    return PtraceLab(command, command, time.monotonic() + PLENTY_SECONDS, cache=cache)
+    return LocalLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, cache=cache)
 
 
 def body(lab, name: str, visit: int = 1) -> tuple[Stop]:
@@ -146,7 +146,7 @@ class TestSecondOpening:
         command = Command(Program(program, ""), (program,), "/")
         programs = []
         for kind in ("fork", "rerun", "fork"):
-            with RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, kind, (), cache) as lab:
+            with RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind, cache=cache) as lab:
                 visit = lab.visit("passing", body(lab, "measure"))
                 assert [name for name, _ in tell(visit)] == ["measure", "main"]
                 programs.append(lab.program)
@@ -305,7 +305,9 @@ class TestTwoAtOnce:
         seen: list[object] = []
 
         def use(name: str) -> None:
-            with RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, "fork", (), cache) as lab:
+            with RemoteLab(
+                command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind="fork", cache=cache
+            ) as lab:
                 seen.append(tell(lab.visit("passing", body(lab, name))))
 
         threads = [threading.Thread(target=use, args=(name,)) for name in ("measure", "descend") * 2]

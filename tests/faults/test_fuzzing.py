@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from pytest_causechain.debugger.descriptions import DescriptionStore
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, parse_reply
+from pytest_causechain.kernel.elf import find_objects, find_symbols, find_thread_symbols
 from pytest_causechain.lab.laboratory import RECORD, Trace
-from pytest_causechain.lab.weaknesses import is_optimised
+from pytest_causechain.lab.local_lab import is_optimised
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.load_map import LoadMap, Module
 from pytest_causechain.model.recording import Recording, Run
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.process.elf import find_objects, find_symbols, find_thread_symbols
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.recording.store import RecordingStore
 

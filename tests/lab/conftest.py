@@ -10,12 +10,10 @@ from functools import partial
 import pytest
 from places import open_remote_lab
 
-from pytest_causechain.lab.crew import Share
+from pytest_causechain.lab.pool import Share, open_pool
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Program
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.settings import Settings
-from pytest_causechain.workforce import Workforce
 
 Build = Callable[..., Program]
 MakeLab = Callable[..., RemoteLab]
@@ -48,8 +46,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def share() -> Iterator[Share]:
     """A worker that keeps its engine: to start one would take most of the time of a test."""
-    with Workforce(Settings(jobs=1), ()).open_crew(lambda: None) as crew:
-        yield Share(crew)
+    with open_pool(jobs=1) as pool:
+        yield Share(pool)
 
 
 @pytest.fixture(scope="module")

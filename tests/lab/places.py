@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_causechain.lab.crew import Share
+from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command, Program
 
@@ -33,7 +33,7 @@ def open_remote_lab(
     )
     directory = str(Path(program.path).parent)
     commands = (Command(program, (program.path, *words), directory, (), text) for words, text in sides)
-    return RemoteLab(*commands, time.monotonic() + seconds, kind, cache=cache, share=share)
+    return RemoteLab(*commands, deadline=time.monotonic() + seconds, kind=kind, cache=cache, share=share)
 
 
 def find_line(source: str, text: str) -> int:

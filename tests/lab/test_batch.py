@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_causechain.lab.batch import Batch
+from pytest_causechain.lab.remote_lab import Batch
 
 
 def work(batch: Batch[int, int], failures: int = 0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from places import open_remote_lab
 
-from pytest_causechain.lab.flights import Limits
+from pytest_causechain.lab.laboratory import RunLimits
 from pytest_causechain.model.intervention import Intervention, Patch, Spot
 from pytest_causechain.model.moment import Stop
 
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
     return 0;
 }
 """
-LIMITS = Limits(0.2, 20.0, 1 << 16)
+LIMITS = RunLimits(0.2, 20.0, 1 << 16)
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def program(build):
 @pytest.fixture(scope="module")
 def lab(program):
     command = Command(program, (program.path,), str(Path(program.path).parent))
-    with RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, "fork") as opened:
+    with RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind="fork") as opened:
         assert opened.experiment("passing").stdout == b"as ever\n"
         opened.allow(0.01)
         yield opened
@@ -152,7 +152,7 @@ def test_others_are_out_of_reach(lab, mode, text):
 def test_the_user_sets_bounds(program):
     command = Command(program, (program.path,), str(Path(program.path).parent))
     precautions = Precautions("off", Bounds(output=1000, processes=3, cpu=0.2, seconds=5.0))
-    with RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, precautions=precautions) as lab:
+    with RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, precautions=precautions) as lab:
         seen = [run_wild(lab, mode) for mode in (3, 4, 5, 7)]
         assert [run.ending for run in seen] == ["timeout"] * 3 + ["exit"]
         assert len(seen[1].stdout) == 1000

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import PLENTY_SECONDS, find_function, find_global
 
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.input_file import ABSENT, InputFile, read_input
@@ -18,9 +18,9 @@ from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
-from pytest_causechain.process import isolation
-from pytest_causechain.process.copied_stage import MOST_FILES
-from pytest_causechain.process.stage import SCRATCH_DIRECTORIES, is_within
+from pytest_causechain.sandbox import isolation
+from pytest_causechain.sandbox.isolation import MOST_FILES
+from pytest_causechain.sandbox.stage import SCRATCH_DIRECTORIES, is_within
 
 WRITER = r"""
 #include <stdio.h>
@@ -96,7 +96,7 @@ def open_at(kind, build, place):
     def open_one(*words: str, inputs: tuple[InputFile, ...] = (), **more) -> RemoteLab:
         program = build(WRITER)
         command = Command(program, (program.path, *words), str(place), inputs=inputs)
-        labs.append(RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, kind, **more))
+        labs.append(RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind, **more))
         return labs[-1]
 
     yield open_one
@@ -248,7 +248,7 @@ class TestWithoutViews:
         stage, told = isolation.isolate(USUAL, [command], str(tmp_path))
         assert (told.files, told.elsewhere) == ("copy", "writable")
         before = checksum(place)
-        with PtraceLab(command, command, time.monotonic() + PLENTY_SECONDS, stage=stage) as lab:
+        with LocalLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, stage=stage) as lab:
             files = expected(place) | {str(place / "named"): b"named 1\n"}
             assert dict(lab.experiment("passing").files) == files
             writes = [Transfer(writes=((find_number(lab), n.to_bytes(4, "little")),)) for n in (7, 8)]
@@ -261,7 +261,7 @@ class TestWithoutViews:
         file = InputFile(str(place / "kept"), "another", b"as it was\n")
         command = Command(program, (program.path, "read"), str(place), inputs=(file,))
         stage, _ = isolation.isolate(USUAL, [command], str(tmp_path))
-        with PtraceLab(command, command, time.monotonic() + PLENTY_SECONDS, stage=stage) as lab:
+        with LocalLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, stage=stage) as lab:
             seen = lab.experiment("passing")
             assert (seen.stdout, seen.files) == (b"as it was\n", ())
         assert (place / "kept").read_text() == "kept\n"

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.lab.libraries import choose_libraries
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.starts import choose_libraries
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.load_map import number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.transfer import Transfer
 from pytest_causechain.moments.tree import Tree, build_tree
-from pytest_causechain.process import subject
+from pytest_causechain.sandbox import subject
 
 PLENTY_SECONDS = 300.0
 MAIN = """
@@ -153,7 +153,7 @@ def make_program(tmp_path_factory) -> MakeProgram:
 
 def open_on(program: Program, kind: str, *patterns: str, word: str = "8") -> RemoteLab:
     command = Command(program, (program.path, word), str(Path(program.path).parent))
-    return RemoteLab(command, command, time.monotonic() + PLENTY_SECONDS, kind, patterns)
+    return RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind, libraries=patterns)
 
 
 @pytest.fixture(scope="module", params=[(), ("-no-pie",)], ids=["pie", "no-pie"])
@@ -281,7 +281,7 @@ def test_where_addresses_vary(program, monkeypatch):
     monkeypatch.setattr(subject, "fix_addresses", lambda: None)
     command = Command(program, (program.path, "8"), str(Path(program.path).parent))
     patterns = ("libweigh.so", "libkeep.so")
-    with PtraceLab(command, command, time.monotonic() + PLENTY_SECONDS, libraries=patterns) as lab:
+    with LocalLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, libraries=patterns) as lab:
         for side in ("passing", "failing", "passing"):
             visit = lab.visit(side, (Stop(find_function(lab, "keep").body, 3),))
             assert [frame.function for frame in visit.frames] == ["keep", "weigh", "main"]
@@ -340,7 +340,9 @@ class TestWhichCount:
         patterns = (str(other / "libkeep.so"),)
         with (
             pytest.raises(Refusal, match=r"only one of the two runs uses .*libkeep\.so\.1\.2"),
-            RemoteLab(passing, failing, time.monotonic() + PLENTY_SECONDS, kind, patterns) as lab,
+            RemoteLab(
+                passing, failing, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind, libraries=patterns
+            ) as lab,
         ):
             lab.visit("passing", (Stop(find_function(lab, "main").body, 1),))
 

@@ -229,7 +229,7 @@ class TestRefusals:
         directory = tmp_path / "gone"
         directory.mkdir()
         command = Command(program, (program.path, "none"), str(directory))
-        with RemoteLab(command, command, time.monotonic() + 60, kind) as lab:
+        with RemoteLab(command, command, deadline=time.monotonic() + 60, kind=kind) as lab:
             assert lab.experiment("passing").stdout == b"so far\nnever\n"
             directory.rmdir()
             with pytest.raises(Refusal, match=r"gone is gone.*tmp_path_retention_policy"):
@@ -238,7 +238,7 @@ class TestRefusals:
     def test_the_program_is_gone(self, program, kind, tmp_path):
         copy = shutil.copy(program.path, tmp_path / "copy")
         command = Command(Program(str(copy), "copy"), (str(copy), "none"), str(tmp_path))
-        with RemoteLab(command, command, time.monotonic() + 60, kind) as lab:
+        with RemoteLab(command, command, deadline=time.monotonic() + 60, kind=kind) as lab:
             copy.unlink()
             with pytest.raises(Refusal, match="copy"):
                 lab.experiment("passing")
@@ -247,4 +247,4 @@ class TestRefusals:
         (tmp_path / "text").write_text("no program\n" * 10)
         command = Command(Program(str(tmp_path / "text"), "none"), ("text",), str(tmp_path))
         with pytest.raises(Refusal, match="text is no program for x86-64"):
-            RemoteLab(command, command, time.monotonic() + 60, kind)
+            RemoteLab(command, command, deadline=time.monotonic() + 60, kind=kind)

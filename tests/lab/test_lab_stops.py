@@ -208,7 +208,7 @@ class TestVisits:
         subprocess.run(["cc", "-g", "-o", "pro gram", "pro gram.c"], cwd=directory, check=True)
         path = str(directory / "pro gram")
         command = Command(Program(path, ""), (path,), str(directory))
-        with RemoteLab(command, command, time.monotonic() + 60, kind) as lab:
+        with RemoteLab(command, command, deadline=time.monotonic() + 60, kind=kind) as lab:
             state = lab.visit("passing", (Stop(find_statement(lab, COUNTER, "calls++"), 2),))
             assert state.load_map.base
             assert state.frames[0].file == str(directory / "pro gram.c")

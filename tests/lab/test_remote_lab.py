@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 from places import find_processes
 
-from pytest_causechain.lab import starting_lab
+from pytest_causechain.kernel.processes import list_children
+from pytest_causechain.lab import starts
 from pytest_causechain.lab.laboratory import Lab
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.transfer import NOTHING
-from pytest_causechain.process import subject
-from pytest_causechain.process.copies import CannotCopy
-from pytest_causechain.process.maps import list_children
+from pytest_causechain.sandbox import subject
+from pytest_causechain.sandbox.copies import CannotCopy
 
 PROGRAM = r"""
 #include <fcntl.h>
@@ -95,7 +95,7 @@ def open_remote(command, temporary) -> Iterator[Open]:
 
         def open_one(*words: str, kind: str = "fork", seconds: float = PLENTY_SECONDS) -> RemoteLab:
             one = command(*words)
-            return stack.enter_context(RemoteLab(one, one, time.monotonic() + seconds, kind))
+            return stack.enter_context(RemoteLab(one, one, deadline=time.monotonic() + seconds, kind=kind))
 
         yield open_one
     assert_nothing_left(command, temporary)
@@ -128,8 +128,8 @@ def stop_at(lab: Lab, name: str, visit: int = 1) -> tuple[Stop, Stop]:
 
 def engine_of(lab: RemoteLab) -> int:
     """The copy of the engine's process that has the lab."""
-    assert lab._engine is not None
-    (copy,) = list_children(lab._engine._process.pid)
+    assert lab._channel is not None
+    (copy,) = list_children(lab._channel._process.pid)
     return copy
 
 
@@ -211,7 +211,7 @@ class TestLostEngine:
     def test_one_that_cannot_start(self, command, temporary, monkeypatch):
         monkeypatch.setattr("sys.path", ["/nowhere"])
         with pytest.raises(Refusal, match="ModuleNotFoundError"):
-            RemoteLab(command(), command(), time.monotonic() + PLENTY_SECONDS)
+            RemoteLab(command(), command(), deadline=time.monotonic() + PLENTY_SECONDS)
         assert_nothing_left(command, temporary)
 
 
@@ -287,7 +287,10 @@ class TestInterrupt:
     @pytest.mark.parametrize("kind", ["fork", "rerun"])
     def test_closing_amid_a_run(self, command, temporary, kind):
         one = command("endless")
-        with pytest.raises(KeyboardInterrupt), RemoteLab(one, one, time.monotonic() + PLENTY_SECONDS, kind) as lab:
+        with (
+            pytest.raises(KeyboardInterrupt),
+            RemoteLab(one, one, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind) as lab,
+        ):
             timer = threads_later(0.4, interrupt)
             try:
                 lab.experiment("failing")
@@ -298,7 +301,7 @@ class TestInterrupt:
     def test_while_it_opens(self, command, temporary):
         timer = threads_later(0.2, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            RemoteLab(command(), command(), time.monotonic() + PLENTY_SECONDS)
+            RemoteLab(command(), command(), deadline=time.monotonic() + PLENTY_SECONDS)
         timer.join()
         assert_nothing_left(command, temporary)
 
@@ -317,17 +320,17 @@ def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_fact
     one = Command(program, (program.path,), str(tmp_path_factory.mktemp("cwd")))
     before, children = count_entries("/proc/self/fd"), list_children(os.getpid())
     with pytest.raises(Refusal, match="debug information"):
-        RemoteLab(one, one, time.monotonic() + PLENTY_SECONDS)
+        RemoteLab(one, one, deadline=time.monotonic() + PLENTY_SECONDS)
     assert count_entries("/proc/self/fd") == before
     assert list_children(os.getpid()) == children
     assert list(temporary.iterdir()) == []
 
 
 @pytest.fixture
-def varying(command, temporary, monkeypatch) -> Iterator[PtraceLab]:
+def varying(command, temporary, monkeypatch) -> Iterator[LocalLab]:
     """A lab where a container forbids personality()."""
     monkeypatch.setattr(subject, "fix_addresses", lambda: None)
-    with PtraceLab(command(), command("threads"), time.monotonic() + PLENTY_SECONDS) as lab:
+    with LocalLab(command(), command("threads"), deadline=time.monotonic() + PLENTY_SECONDS) as lab:
         yield lab
     # Else programs that later tests start would inherit that.
     assert signal.SIGCHLD not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -355,9 +358,9 @@ def test_addresses_may_vary_with_threads(varying):
 
 
 def test_addresses_that_vary_are_refused_without_copies(varying, monkeypatch):
-    monkeypatch.setattr(starting_lab, "Template", refuse_to_copy)
+    monkeypatch.setattr(starts, "Template", refuse_to_copy)
     calls = iter(range(100))
-    monkeypatch.setattr(starting_lab, "find_addresses", lambda command, deadline: [(next(calls), "")])
+    monkeypatch.setattr(starts, "find_addresses", lambda command, deadline: [(next(calls), "")])
     with pytest.raises(Refusal, match=r"change from run to run.*seccomp=unconfined\.$"):
         varying.experiment("passing")
 
@@ -393,7 +396,7 @@ def test_three_thousand_experiments_leave_nothing_behind(open_remote):
 
 def test_copies_where_they_can_be_made(command):
     """One moment amid threads does not make all others as slow."""
-    with PtraceLab(command(), command("threads"), time.monotonic() + PLENTY_SECONDS) as lab:
+    with LocalLab(command(), command("threads"), deadline=time.monotonic() + PLENTY_SECONDS) as lab:
         lab.experiment("failing", stop_at(lab, "amid"))
         before = len(lab.processes())
         lab.experiment("failing", stop_at(lab, "amid"))

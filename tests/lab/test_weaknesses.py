@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_causechain.lab.weaknesses import find_weaknesses
+from pytest_causechain.lab.local_lab import find_weaknesses
 
 SOURCE = "int main(void) { return 0; }\n"
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.moments.timeline import Timeline
 
-Compare = Callable[..., tuple[PtraceLab, Timeline]]
+Compare = Callable[..., tuple[LocalLab, Timeline]]
 
 
 @pytest.fixture(scope="module")
 def compare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compare]:
     """compare(source, passing arguments, failing arguments) runs it both ways; the same only once a module."""
     with ExitStack() as stack:
-        known: dict[object, tuple[PtraceLab, Timeline]] = {}
+        known: dict[object, tuple[LocalLab, Timeline]] = {}
         programs: dict[str, str] = {}
 
         def build(source: str) -> str:
@@ -32,14 +32,14 @@ def compare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compare]:
                 programs[source] = str(directory / "program")
             return programs[source]
 
-        def compare_runs(source: str, passing: Sequence[str], failing: Sequence[str]) -> tuple[PtraceLab, Timeline]:
+        def compare_runs(source: str, passing: Sequence[str], failing: Sequence[str]) -> tuple[LocalLab, Timeline]:
             key = (source, tuple(passing), tuple(failing))
             if key not in known:
                 path = build(source)
                 commands = (
                     Command(Program(path, ""), (path, *words), str(Path(path).parent)) for words in (passing, failing)
                 )
-                lab = stack.enter_context(PtraceLab(*commands, time.monotonic() + 600))
+                lab = stack.enter_context(LocalLab(*commands, deadline=time.monotonic() + 600))
                 known[key] = (lab, Timeline(lab))
             return known[key]
 

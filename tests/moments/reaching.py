@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.moments.timeline import Timeline
 
@@ -14,7 +14,7 @@ def find_line(source: str, text: str) -> int:
     return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
 
 
-def own_functions(visit: Visit, lab: PtraceLab) -> tuple[str, ...]:
+def own_functions(visit: Visit, lab: LocalLab) -> tuple[str, ...]:
     """Of the program itself; a return address may lie behind the whole function."""
     return tuple(
         frame.function
@@ -23,7 +23,7 @@ def own_functions(visit: Visit, lab: PtraceLab) -> tuple[str, ...]:
     )
 
 
-def check_reached(lab: PtraceLab, moment: Moment) -> None:
+def check_reached(lab: LocalLab, moment: Moment) -> None:
     """In both runs, at its line, with its calls on the stack."""
     for side, stops in (("passing", moment.passing), ("failing", moment.failing)):
         visit = lab.visit(side, stops)
@@ -43,7 +43,7 @@ def check_order(moments: Sequence[Moment]) -> None:
     assert passing == sorted(set(passing))
 
 
-def check_route(lab: PtraceLab, timeline: Timeline, earlier: Moment, later: Moment) -> None:
+def check_route(lab: LocalLab, timeline: Timeline, earlier: Moment, later: Moment) -> None:
     """The way from one to the other ends in the very state that the later one has."""
     route = timeline.route(earlier, later)
     assert route is not None, (earlier, later)

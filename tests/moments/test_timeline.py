@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from reaching import check_order, check_reached, check_route, find_line
 
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.moment import Moment
 from pytest_causechain.moments import timeline as timelines
 from pytest_causechain.moments.timeline import Timeline
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
 """
 
 
-def lines_of(lab: PtraceLab, events) -> list[int]:
+def lines_of(lab: LocalLab, events) -> list[int]:
     return [lab.program.position(event.address).line for event in events if not event.return_address]
 
 
@@ -145,7 +145,7 @@ class TestCalls:
 class TestWindows:
     def open(
         self, compare, passing, failing, first: int = 0, last: int | None = None
-    ) -> tuple[PtraceLab, Timeline, tuple[Moment, ...]]:
+    ) -> tuple[LocalLab, Timeline, tuple[Moment, ...]]:
         lab, timeline = compare(WALK, passing, failing)
         calls = timeline.calls()
         return lab, timeline, timeline.statements(calls[first], None if last is None else calls[last])

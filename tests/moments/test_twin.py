@@ -56,7 +56,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 def open_lab(program: Program, repair: Intervention | Patch | None) -> RemoteLab:
     command = Command(program, (program.path,), str(Path(program.path).parent))
-    return RemoteLab(command, command, time.monotonic() + 300, repair=repair)
+    return RemoteLab(command, command, deadline=time.monotonic() + 300, repair=repair)
 
 
 def find_spot(program: Program, kind: str, text: str, visit: int, register: str = "") -> Spot:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_causechain.lab.laboratory import Side
-from pytest_causechain.lab.ptrace_lab import PtraceLab
+from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.transfer import NOTHING, Transfer
@@ -29,7 +29,7 @@ Links = tuple[dict[str, Any], dict[str, Any]]
 def find_unled(chain: dict[str, Any], cache: Path) -> list[str]:
     """Of the links that are told as following from the one before, those that do not. `cache` has what gdb told of the
     program."""
-    with PtraceLab(*read_commands(chain), time.monotonic() + PLENTY_SECONDS, cache=cache) as lab:
+    with LocalLab(*read_commands(chain), deadline=time.monotonic() + PLENTY_SECONDS, cache=cache) as lab:
         return [told for pair in pairwise(chain["chain"]) for told in Check(lab, pair).find_missing()]
 
 
@@ -47,7 +47,7 @@ def read_commands(chain: dict[str, Any]) -> list[Command]:
 
 
 class Check:
-    def __init__(self, lab: PtraceLab, links: Links) -> None:
+    def __init__(self, lab: LocalLab, links: Links) -> None:
         self._lab = lab
         self._link, self._later = links
         self._layouts = Layouts(lab.program.types)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from two_runs import find_variable
 
 from pytest_causechain.diagnosis import diagnose
-from pytest_causechain.lab import ptrace_lab
+from pytest_causechain.lab import captures
 from pytest_causechain.model.observation import Outcome
 from pytest_causechain.states import unfolding
 
@@ -49,7 +49,7 @@ def test_small_ones_are_whole(open_runs):
 
 
 def test_memory(open_runs, monkeypatch):
-    monkeypatch.setattr(ptrace_lab, "MEMORY_LIMIT", 1 << 16)
+    monkeypatch.setattr(captures, "MEMORY_LIMIT", 1 << 16)
     graph = open_runs(SOURCE, ["1"], ["2"]).graph("failing")
     assert graph.is_cut
     assert graph.visit.unreadable > 50_000

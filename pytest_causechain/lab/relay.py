@@ -1,0 +1,141 @@
+"""The far end of an execnet gateway: engines where the tests have run, or where new ones may.
+
+An engine is a process of its own there too: the gateway's has threads, and the user's tests may have left more in it.
+Messages for engines pass through as bytes, one at a time, so that a worker never does two things at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import pytest_causechain
+from pytest_causechain.kernel.companion import Companion, CompanionLost
+
+if TYPE_CHECKING:
+    from execnet.gateway_base import Channel as GatewayChannel
+
+# What a gateway is sent to execute.
+START = """
+(temporary,) = channel.receive()
+from pytest_causechain.lab.relay import serve
+serve(channel, temporary)
+"""
+ENGINE = "pytest_causechain.lab.engine"
+CLOSING_SECONDS = 5.0
+# Orders to an engine. CANCEL: what it was not asked for by then it will not be. RESET: it gives up its lab, for
+# another one.
+CANCEL: Final = "cancel"
+RESET: Final = "reset"
+Order = Literal["cancel", "reset"]
+# The other kinds of frames that a worker gets: CALL and END are for one of its engines, PING is answered amid work too.
+CALL, END, PING, STOP = "call", "end", "ping", "stop"
+# Those that it sends.
+HELLO, ANSWER, LOST = "hello", "answer", "lost"
+
+
+class Frame(NamedTuple):
+    """What passes through a gateway, as a tuple. `number` is that of an engine; `seconds` is how long an answer is
+    waited for, or what a worker's clock shows; `text` is a worker's version, or what a lost engine has printed."""
+
+    kind: str
+    number: int = -1
+    data: bytes = b""
+    seconds: float = 0.0
+    text: str = ""
+    is_late: bool = False
+
+
+def serve(channel: GatewayChannel, temporary: str | None) -> None:
+    """Until the other side says STOP or is gone. Engines have their files in `temporary`."""
+    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    engines: dict[int, Companion] = {}
+    # Those that wait for another lab.
+    spare: list[Companion] = []
+    sending = threading.Lock()
+    # By the number of an engine: it is to end, even amid work. -1 stands for those that wait.
+    ended: dict[int, threading.Event] = {-1: threading.Event()}
+    is_over = threading.Event()
+
+    def send(frame: Frame) -> None:
+        with sending:
+            channel.send(tuple(frame))
+
+    def receive(message: tuple[str]) -> None:
+        """In execnet's own thread: an answer to PING comes from a busy worker too."""
+        frame = Frame(*message)
+        if frame.kind == PING:
+            send(frame)
+            return
+        if frame.kind == CANCEL:
+            if (engine := engines.get(frame.number)) is not None:
+                engine.send(CANCEL)
+            return
+        if frame.kind == END:
+            ended.setdefault(frame.number, threading.Event()).set()
+        if frame.kind == STOP:
+            is_over.set()
+            for event in list(ended.values()):
+                event.set()
+        frames.put(frame)
+
+    def open_engine(number: int) -> Companion:
+        engine = spare.pop() if spare else Companion(ENGINE, temporary=temporary)
+        engine.cancelled = ended.setdefault(number, threading.Event())
+        return engine
+
+    def put_by(engine: Companion) -> None:
+        engine.cancelled = ended[-1]
+        try:
+            engine.exchange(RESET, CLOSING_SECONDS)
+            spare.append(engine)
+        except (CompanionLost, KeyboardInterrupt):
+            engine.close()
+
+    channel.setcallback(receive, endmarker=(STOP,))
+    # OSError: the other side is gone.
+    with undisturbed(), contextlib.suppress(OSError):
+        try:
+            send(Frame(HELLO, seconds=time.monotonic(), text=pytest_causechain.__version__))
+            spare.append(Companion(ENGINE, temporary=temporary))
+            while (frame := frames.get()).kind != STOP and not is_over.is_set():
+                number = frame.number
+                if frame.kind == END:
+                    if number in engines:
+                        put_by(engines.pop(number))
+                    ended.pop(number, None)
+                    continue
+                if number not in engines:
+                    engines[number] = open_engine(number)
+                try:
+                    answer = engines[number].exchange_bytes(frame.data, frame.seconds)
+                    send(Frame(ANSWER, number, answer))
+                except CompanionLost as lost:
+                    engines.pop(number).close()
+                    send(Frame(LOST, number, text=lost.log, is_late=lost.is_late))
+                except KeyboardInterrupt:  # it is to end, and the answer is not waited for
+                    engines.pop(number).close()
+        finally:
+            for engine in (*engines.values(), *spare):
+                engine.close()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C reaches all processes of a terminal, but is meant for the session alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
+        return
+    # Not ignored, as the programs in experiments would inherit that; unless they do anyhow.
+    handler = signal.getsignal(signal.SIGINT)
+    if handler != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda sign, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -1,1 +1,0 @@
-"""A command line becomes a traced process: breakpoints, templates, forked copies, memory, limits (x86-64 Linux)."""

@@ -1,0 +1,1 @@
+"""Starts and copies the program under test where it can harm nothing: views, limits, private files."""

@@ -1,0 +1,93 @@
+"""Compiles programs once a session, starts them under ptrace, and looks for what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pytest_causechain.kernel.elf import TYPE_SHARED, find_symbols, read_type
+from pytest_causechain.model.command import Command, Program
+from pytest_causechain.sandbox.subject import Subject, launch
+
+# No test here comes near it on a machine that is not broken.
+PLENTY_SECONDS = 60.0
+
+
+@pytest.fixture
+def blocked_children() -> Iterator[None]:
+    """As in the engine: Tracee.wait sleeps until SIGCHLD."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
+    """build(source, *flags, compiler="cc") compiles a program, the same one only once."""
+    built: dict[tuple[str, ...], Program] = {}
+
+    def compile_program(source: str, *flags: str, compiler: str = "cc") -> Program:
+        key = (source, compiler, *flags)
+        if key not in built:
+            directory = tmp_path_factory.mktemp("program")
+            name = "program.c" if compiler == "cc" else "program.cpp"
+            (directory / name).write_text(source)
+            command = [compiler, "-g", "-O0", "-o", "program", name, *flags]
+            subprocess.run(command, cwd=directory, check=True)
+            built[key] = Program(str(directory / "program"), f"build {len(built)}")
+        return built[key]
+
+    return compile_program
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Subject]]:
+    """start(program, *arguments, stdin=...) is a Subject, killed behind the test."""
+    with ExitStack() as stack:
+
+        def start_one(program: Program, *words: str, stdin: bytes = b"", cwd: str | None = None) -> Subject:
+            directory = cwd or str(Path(program.path).parent)
+            command = Command(program, (program.path, *words), directory, (), stdin)
+            subject = launch(command, is_relocated(program), time.monotonic() + PLENTY_SECONDS)
+            stack.callback(subject.kill)
+            return subject
+
+        yield start_one
+
+
+@pytest.fixture
+def deadline() -> float:
+    return time.monotonic() + PLENTY_SECONDS
+
+
+@pytest.fixture
+def symbol() -> Callable[[Program, str], int]:
+    """The address of a symbol in the file."""
+    return lambda program, name: find_symbols(program.path, (name,))[name]
+
+
+@pytest.fixture
+def open_descriptors() -> Callable[[], set[str]]:
+    """Those of this process, without the one that the listing itself takes, which is closed by then."""
+    return lambda: {link.name for link in list(Path("/proc/self/fd").iterdir()) if link.is_symlink()}
+
+
+@pytest.fixture
+def leaves_nothing(open_descriptors: Callable[[], set[str]]) -> Iterator[None]:
+    """The test must close all descriptors it opened, and end all processes it started."""
+    before = open_descriptors()
+    yield
+    assert open_descriptors() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def is_relocated(program: Program) -> bool:
+    return read_type(Path(program.path).read_bytes()) == TYPE_SHARED
