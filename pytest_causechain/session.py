@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_causechain.lab.pool import Pool
     from pytest_causechain.model.chain import Chain
     from pytest_causechain.neighbours.ranking import Neighbour
-    from pytest_causechain.oracle.replay import Replay, Replays
+    from pytest_causechain.oracle.replay import Replay, Replays, ReplaySetup
 
 # Of the time for a failing test, for all of them together: for running passing tests of earlier sessions again.
 RECALL_SHARE = 0.2
@@ -94,7 +94,7 @@ class SessionDiagnosis:
 
                 with (
                     open_pool(self._nodes, jobs=self._settings.jobs, cancelled=self._interrupted) as self._pool,
-                    Replays(self._open_replay) as replays,
+                    Replays(self._set_up_replay()) as replays,
                 ):
                     self._open_cases(native[: len(chosen) + MOST_VOTING], self._pool, replays)
                     self._diagnose_side_by_side([f for f in chosen if is_parallel(f)], self._pool)
@@ -129,7 +129,7 @@ class SessionDiagnosis:
         if not recalled:
             return
         from pytest_causechain.neighbours.ranking import choose_recalled
-        from pytest_causechain.oracle.replay import files_of
+        from pytest_causechain.oracle.replay import Replay, files_of
 
         known, tests = list(self._recordings.values()), dict[str, None]()
         for failure in failures:
@@ -138,7 +138,7 @@ class SessionDiagnosis:
                 chosen = choose_recalled(failure.recording, failure.recording.runs[-1], known, recalled, named)
                 tests.update(dict.fromkeys(chosen))
         if tests:
-            self._recall = self._open_replay(files_of(tests))
+            self._recall = Replay(self._set_up_replay(), files_of(tests))
             for recording in self._recall.rerun(tests, RECALL_SHARE * self._settings.timeout_seconds):
                 self._recordings[recording.test] = recording
 
@@ -264,18 +264,17 @@ class SessionDiagnosis:
         ask = self._config.hook.pytest_causechain_select_neighbour
         return take_selected(partial(ask, config=self._config, test=recording.test, run=run), ranked), None
 
-    def _open_replay(self, files: Collection[str]) -> Replay:
-        from pytest_causechain.oracle.replay import Replay
+    def _set_up_replay(self) -> ReplaySetup:
+        from pytest_causechain.oracle.replay import ReplaySetup
 
-        return Replay(
-            rootdir=self._config.rootpath,
-            invocation_dir=self._config.invocation_params.dir,
-            arguments=own_arguments(self._config),
-            files=files,
-            timeout_seconds=self._settings.timeout_seconds,
+        return ReplaySetup(
+            self._config.rootpath,
+            tuple(own_arguments(self._config)),
+            self._config.invocation_params.dir,
+            self._settings.timeout_seconds,
             inifile=self._config.inipath,
-            cancelled=self._interrupted,
             isolation=self._settings.precautions.isolation,
+            cancelled=self._interrupted,
         )
 
     def _tell(self, test: str, text: str) -> None:

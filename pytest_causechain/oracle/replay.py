@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,35 +41,38 @@ _VARIABLES_OF_A_SESSION = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST", "COV_CORE_", "
 _TELLING = re.compile(r"E  |ERROR|INTERNALERROR>|Exit:|!!!|[\w.]+(Error|Exception|Exit)\b")
 
 
+@dataclass(frozen=True, slots=True)
+class ReplaySetup:
+    """How to start a session in which tests are replayed."""
+
+    rootdir: Path
+    # The user's for pytest, without the paths, and where they were given.
+    arguments: tuple[str, ...]
+    invocation_dir: Path
+    # For each answer.
+    timeout_seconds: float
+    # The configuration file in use there, which pytest may not find again from the tests alone.
+    inifile: Path | None = None
+    isolation: Wish = "auto"
+    # Once it is set, waiting for an answer ends with a KeyboardInterrupt.
+    cancelled: threading.Event | None = None
+
+    def make_task(self, files: Collection[str], basetemp: str) -> SessionTask:
+        inifile = ["-c", str(self.inifile)] if self.inifile is not None else []
+        # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
+        paths = [f"{self.rootdir}/{file}" for file in files]
+        arguments = (*self.arguments, f"--rootdir={self.rootdir}", *inifile, *paths)
+        return SessionTask(arguments, basetemp, str(self.rootdir), self.isolation)
+
+
 class Replay(Closing):
     """Gives verdicts of the tests in `files` (paths from rootdir). The session is started for the first question: where
-    all runs crash, there is none.
+    all runs crash, there is none."""
 
-    `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
-    the configuration file in use there, which pytest may not find again from the tests alone.
-    """
-
-    def __init__(
-        self,
-        rootdir: Path,
-        invocation_dir: Path,
-        arguments: Sequence[str],
-        files: Collection[str],
-        timeout_seconds: float,
-        inifile: Path | None = None,
-        cancelled: threading.Event | None = None,
-        isolation: Wish = "auto",
-    ) -> None:
-        """Waiting for an answer ends with a KeyboardInterrupt once `cancelled` is set."""
-        self._rootdir, self._isolation = str(rootdir), isolation
-        configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
-        # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
-        self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
-        self.files = frozenset(files)
-        self._invocation_dir = invocation_dir
-        self._cancelled = cancelled
+    def __init__(self, setup: ReplaySetup, files: Collection[str]) -> None:
+        self._setup, self._files = setup, tuple(files)
         # For each answer; may be changed between questions.
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds = setup.timeout_seconds
         self._process: _SessionProcess | None = None
         self._restarts: Counter[str] = Counter()
         # Set when there is no use in another try, of all tests or of one.
@@ -81,6 +84,10 @@ class Replay(Closing):
         if self._process is not None:
             self._process.close()
             self._process = None
+
+    def has(self, files: Collection[str]) -> bool:
+        """Tells whether the session has all of these files."""
+        return set(files) <= set(self._files)
 
     def base(self, test: str) -> Verdict:
         """Returns what the test says with its real programs in the isolated session; it is run once for this."""
@@ -157,10 +164,9 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir, self._cancelled)
+                process = _SessionProcess(self._setup)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            task = SessionTask(self._arguments, basetemp, self._rootdir, self._isolation)
-            process.exchange(task, self.timeout_seconds)
+            process.exchange(self._setup.make_task(self._files, basetemp), self.timeout_seconds)
         except BaseException as error:
             if process is not None:
                 process.close()
@@ -179,8 +185,8 @@ def files_of(tests: Iterable[str]) -> list[str]:
 class Replays(Closing):
     """Keeps sessions for later cases: each takes a second to begin. Several threads may borrow from it."""
 
-    def __init__(self, open_replay: Callable[[Collection[str]], Replay]) -> None:
-        self._open_replay = open_replay
+    def __init__(self, setup: ReplaySetup) -> None:
+        self._setup = setup
         self._lock = threading.Lock()
         self._idle: list[Replay] = []
 
@@ -188,16 +194,16 @@ class Replays(Closing):
         """Returns a session that has these tests."""
         files = files_of(tests)
         with self._lock:
-            found = next((replay for replay in self._idle if replay.files.issuperset(files)), None)
+            found = next((replay for replay in self._idle if replay.has(files)), None)
             if found is not None:
                 self._idle.remove(found)
-        return Borrowed(found or self._open_replay(files), self._take_back)
+        return Borrowed(found or Replay(self._setup, files), self)
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    def _take_back(self, replay: Replay) -> None:
+    def take_back(self, replay: Replay) -> None:
         with self._lock:
             self._idle.append(replay)
 
@@ -207,7 +213,7 @@ class Borrowed(Closing):
     """Stands for a Replay, which is given back when this is closed."""
 
     replay: Replay
-    give_back: Callable[[Replay], None]
+    owner: Replays
 
     @property
     def timeout_seconds(self) -> float:
@@ -224,7 +230,7 @@ class Borrowed(Closing):
         return self.replay.verdict(test, run, observation, *origins)
 
     def close(self) -> None:
-        self.give_back(self.replay)
+        self.owner.take_back(self.replay)
 
 
 class _SessionLost(Unreplayable):
@@ -234,9 +240,10 @@ class _SessionLost(Unreplayable):
 class _SessionProcess:
     """Runs a session in a companion process."""
 
-    def __init__(self, invocation_dir: Path, cancelled: threading.Event | None) -> None:
+    def __init__(self, setup: ReplaySetup) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion("pytest_causechain.oracle.session", invocation_dir, environment, cancelled)
+        module = "pytest_causechain.oracle.session"
+        self._companion = Companion(module, setup.invocation_dir, environment, setup.cancelled)
         self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()

@@ -75,7 +75,7 @@ class TestBuild:
         # Built elsewhere, it has another build id: the paths in its debug information differ.
         # What is counted is seen by nobody else, were it isolated.
         files = ("test_building.py", "test_other.py")
-        with Replay(tmp_path, tmp_path, [], files, TIMEOUT_SECONDS, isolation="off") as replay:
+        with make_replay(tmp_path, *files, isolation="off") as replay:
             for test in (tests[0], tests[1], tests[0]):
                 assert replay.base(test).outcome == "failed"
                 assert ask_last(replay, suite, test, printed("1\n")).outcome == "passed"
@@ -101,7 +101,7 @@ class TestDisarmed:
         before = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file()}
         files, arguments = ["test_suite.py", "test_cache.py"], (*self.ARGUMENTS, "-o", f"cache_dir={tmp_path / 'kept'}")
         test = "test_suite.py::test_list"
-        with Replay(suite, tmp_path, arguments, files, TIMEOUT_SECONDS) as replay:
+        with make_replay(suite, *files, arguments=arguments, invocation_dir=tmp_path) as replay:
             assert replay.base(test).comparison.left.elements == ("'0'", "'11'")
             assert ask_last(replay, suite, test, printed("11 14\n")).outcome == "passed"
             # The cache is read, and what is written to it is forgotten.
@@ -151,7 +151,7 @@ class TestEndings:
         test = "test_a.py::test_a"
         (tmp_path / "conftest.py").write_text(conftest)
         (tmp_path / "test_a.py").write_text("def test_a(): pass")
-        with Replay(tmp_path, tmp_path, [], ["test_a.py"], TIMEOUT_SECONDS) as replay:
+        with make_replay(tmp_path, "test_a.py") as replay:
             for _ in range(2):
                 with pytest.raises(Unreplayable, match=rf"{test} cannot be replayed because .*{sentence}"):
                     ask_last(replay, suite, test, printed(""))
@@ -164,7 +164,7 @@ class TestEndings:
             r"test_a is not collected when run alone \(ModuleNotFoundError: No module named 'nonexistent_module'\): ",
             r"test_c is not collected when run alone: ",
         )
-        with Replay(tmp_path, tmp_path, [], ["test_a.py", "test_b.py"], TIMEOUT_SECONDS) as replay:
+        with make_replay(tmp_path, "test_a.py", "test_b.py") as replay:
             for test, sentence in zip(tests, sentences, strict=True):
                 with pytest.raises(Unreplayable, match=sentence):
                     replay.base(test)
@@ -188,10 +188,11 @@ class TestEndings:
         source = f"""
 from pathlib import Path
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.oracle.replay import Replay, ReplaySetup
 from pytest_causechain.recording.programs import identify_program
 suite, test = Path({str(suite)!r}), {self.LEAVING!r}
-with Replay(suite, suite, [], ["test_ending.py"], {TIMEOUT_SECONDS}, isolation="off") as replay:
+setup = ReplaySetup(suite, (), suite, {TIMEOUT_SECONDS}, isolation="off")
+with Replay(setup, ["test_ending.py"]) as replay:
     replay.base(test)
     print(replay._process.directory, flush=True)
     input()
