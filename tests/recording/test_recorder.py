@@ -1,3 +1,5 @@
+"""What a Recorder keeps of a test's starts."""
+
 from __future__ import annotations
 
 import os
@@ -12,7 +14,7 @@ import pytest
 from pytest_causechain.model.input_file import ABSENT, MOST_BYTES
 from pytest_causechain.model.recording import Recording
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.recording.recorder import Recorder
+from pytest_causechain.recording.recorder import Recorder, settle_options
 
 
 class Recorded:
@@ -266,3 +268,20 @@ def test_errors_of_ours_do_not_reach_the_test(program, monkeypatch):
     with Recorded() as it:
         assert subprocess.check_output([program], input=b"x") == b"x"
     assert it.recording.runs == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "settled"),
+    [
+        ({}, {"ASAN_OPTIONS": "detect_leaks=0"}),
+        ({"ASAN_OPTIONS": "verbosity=1"}, {"ASAN_OPTIONS": "verbosity=1:detect_leaks=0"}),
+        ({"ASAN_OPTIONS": "detect_leaks=1"}, {"ASAN_OPTIONS": "detect_leaks=1"}),
+    ],
+)
+def test_leaks_are_not_looked_for(build, given, settled):
+    program = identify_program(str(build("checked", "-g", "-fsanitize=address")))
+    assert settle_options(program, given) == settled
+
+
+def test_other_programs_are_left_alone(program):
+    assert settle_options(identify_program(str(program)), {"A": "1"}) == {"A": "1"}
