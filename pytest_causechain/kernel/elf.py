@@ -149,7 +149,7 @@ def names_symbol(path: str, wanted: Collection[str]) -> bool:
         sections = read_sections(content)
         tables = {sections[s.link] for s in sections if s.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS)}
         texts = [content[table.offset : table.offset + table.size] for table in tables]
-        # The linker keeps a name only once that another one ends with.
+        # Linkers merge string-table suffixes: a name may be stored only as the tail of a longer one.
         ends = [name.encode() + behind for name in wanted for behind in (b"\0", b"@")]
         return any(end in text for text in texts for end in ends)
 

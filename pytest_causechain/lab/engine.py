@@ -25,8 +25,8 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.kernel.elf import names_symbol
 from pytest_causechain.kernel.linux import adopt_orphans, die_with_parent
 from pytest_causechain.kernel.processes import end_orphans, staying
+from pytest_causechain.lab.laboratory import CALLS, Call, Check, EngineAnswer, Fitness, Message, Open, Opened
 from pytest_causechain.lab.local_lab import LocalLab, blocking_children, find_weaknesses
-from pytest_causechain.lab.messages import CALLS, Call, Check, EngineAnswer, Fitness, Message, Open, Opened
 from pytest_causechain.lab.relay import CANCEL, RESET
 from pytest_causechain.lab.starts import LEAVE_ALONE
 from pytest_causechain.model.command import Command

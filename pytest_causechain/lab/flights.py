@@ -40,7 +40,7 @@ from pytest_causechain.tracee.tracee import End, Finish, NotReached, Tracee, wai
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from pytest_causechain.lab.messages import EngineAnswer, Message
+    from pytest_causechain.lab.laboratory import EngineAnswer, Message
 
 # How often experiments are looked after: at most, and as a part of the time that one may take.
 LOOK_UP_SECONDS, LOOK_UP_SHARE = 0.02, 0.25
@@ -150,9 +150,8 @@ class Flights:
 
     def _fly_some(self, side: Side, jobs: Sequence[Job], is_speculative: bool = False) -> list[Observation | None]:
         """Of speculative ones the first is asked for; the others get as long again as it took, and are None when they
-        are not back by then. So neither going on in vain nor doing it again, should it be asked for, costs more than
-        twice the time; and none is waited for that is not wanted any more. One of which nothing can be observed is made
-        again."""
+        are not back by then. Speculation therefore costs at most twice the time of the needed experiment. Experiments
+        that wrote to what was not their own are repeated."""
         seen: dict[int, Observation] = {}
         waiting = deque(enumerate(jobs))
         flights: list[Flight] = []

@@ -15,9 +15,8 @@ from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.kernel.companion import Closing
 from pytest_causechain.kernel.elf import list_producers
 from pytest_causechain.lab.captures import Captures
-from pytest_causechain.lab.executions import Executions
+from pytest_causechain.lab.executions import Executions, Interventions
 from pytest_causechain.lab.flights import Flights
-from pytest_causechain.lab.interventions import Interventions
 from pytest_causechain.lab.laboratory import RECORDABLE, Side, name_other
 from pytest_causechain.lab.starts import Libraries, Starts, find_libraries
 from pytest_causechain.model.command import Command

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_causechain.kernel.companion import Closing, CompanionLost, OwnDirectory
-from pytest_causechain.lab.messages import Fitness
+from pytest_causechain.lab.laboratory import Fitness
 from pytest_causechain.lab.relay import CLOSING_SECONDS
 from pytest_causechain.lab.workers import Channel, GatewayWorker, OwnWorker, Worker
 from pytest_causechain.model.command import Command

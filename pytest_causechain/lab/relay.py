@@ -33,13 +33,14 @@ CLOSING_SECONDS = 5.0
 CANCEL: Final = "cancel"
 RESET: Final = "reset"
 Order = Literal["cancel", "reset"]
-# The other kinds of frames that a worker gets: CALL and END are for one of its engines, PING is answered amid work too.
+# The other kinds of packets that a worker gets: CALL and END are for one of its engines, PING is answered amid work
+# too.
 CALL, END, PING, STOP = "call", "end", "ping", "stop"
 # Those that it sends.
 HELLO, ANSWER, LOST = "hello", "answer", "lost"
 
 
-class Frame(NamedTuple):
+class Packet(NamedTuple):
     """What passes through a gateway, as a tuple. `number` is that of an engine; `seconds` is how long an answer is
     waited for, or what a worker's clock shows; `text` is a worker's version, or what a lost engine has printed."""
 
@@ -53,7 +54,7 @@ class Frame(NamedTuple):
 
 def serve(channel: GatewayChannel, temporary: str | None) -> None:
     """Until the other side says STOP or is gone. Engines have their files in `temporary`."""
-    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    packets: queue.SimpleQueue[Packet] = queue.SimpleQueue()
     engines: dict[int, Companion] = {}
     # Those that wait for another lab.
     spare: list[Companion] = []
@@ -62,27 +63,27 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
     ended: dict[int, threading.Event] = {-1: threading.Event()}
     is_over = threading.Event()
 
-    def send(frame: Frame) -> None:
+    def send(packet: Packet) -> None:
         with sending:
-            channel.send(tuple(frame))
+            channel.send(tuple(packet))
 
     def receive(message: tuple[str]) -> None:
         """In execnet's own thread: an answer to PING comes from a busy worker too."""
-        frame = Frame(*message)
-        if frame.kind == PING:
-            send(frame)
+        packet = Packet(*message)
+        if packet.kind == PING:
+            send(packet)
             return
-        if frame.kind == CANCEL:
-            if (engine := engines.get(frame.number)) is not None:
+        if packet.kind == CANCEL:
+            if (engine := engines.get(packet.number)) is not None:
                 engine.send(CANCEL)
             return
-        if frame.kind == END:
-            ended.setdefault(frame.number, threading.Event()).set()
-        if frame.kind == STOP:
+        if packet.kind == END:
+            ended.setdefault(packet.number, threading.Event()).set()
+        if packet.kind == STOP:
             is_over.set()
             for event in list(ended.values()):
                 event.set()
-        frames.put(frame)
+        packets.put(packet)
 
     def open_engine(number: int) -> Companion:
         engine = spare.pop() if spare else Companion(ENGINE, temporary=temporary)
@@ -101,11 +102,11 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
     # OSError: the other side is gone.
     with undisturbed(), contextlib.suppress(OSError):
         try:
-            send(Frame(HELLO, seconds=time.monotonic(), text=pytest_causechain.__version__))
+            send(Packet(HELLO, seconds=time.monotonic(), text=pytest_causechain.__version__))
             spare.append(Companion(ENGINE, temporary=temporary))
-            while (frame := frames.get()).kind != STOP and not is_over.is_set():
-                number = frame.number
-                if frame.kind == END:
+            while (packet := packets.get()).kind != STOP and not is_over.is_set():
+                number = packet.number
+                if packet.kind == END:
                     if number in engines:
                         put_by(engines.pop(number))
                     ended.pop(number, None)
@@ -113,11 +114,11 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
                 if number not in engines:
                     engines[number] = open_engine(number)
                 try:
-                    answer = engines[number].exchange_bytes(frame.data, frame.seconds)
-                    send(Frame(ANSWER, number, answer))
+                    answer = engines[number].exchange_bytes(packet.data, packet.seconds)
+                    send(Packet(ANSWER, number, answer))
                 except CompanionLost as lost:
                     engines.pop(number).close()
-                    send(Frame(LOST, number, text=lost.log, is_late=lost.is_late))
+                    send(Packet(LOST, number, text=lost.log, is_late=lost.is_late))
                 except KeyboardInterrupt:  # it is to end, and the answer is not waited for
                     engines.pop(number).close()
         finally:
@@ -134,7 +135,7 @@ def undisturbed() -> Iterator[None]:
     # Not ignored, as the programs in experiments would inherit that; unless they do anyhow.
     handler = signal.getsignal(signal.SIGINT)
     if handler != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda sign, frame: None)
+        signal.signal(signal.SIGINT, lambda sign, packet: None)
     try:
         yield
     finally:

@@ -27,11 +27,15 @@ from pytest_causechain.lab.laboratory import (
     LEAST_SECONDS,
     PATIENCE,
     RECORDABLE,
+    Call,
+    EngineAnswer,
     Laboratory,
+    Open,
+    Opened,
     RunLimits,
     Side,
+    make_proxy,
 )
-from pytest_causechain.lab.messages import Call, EngineAnswer, Open, Opened, make_proxy
 from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.relay import CLOSING_SECONDS, ENGINE
 from pytest_causechain.lab.workers import Channel
@@ -72,7 +76,7 @@ ROOTS: tuple[Key, ...] = (("passing", ()), ("failing", ()))
 
 
 @dataclass(slots=True, eq=False)
-class Borrowed:
+class BorrowedChannel:
     """A channel to an engine that makes experiments and nothing else, with the limits and the layouts it has.
     `is_alike`: its runs begin with everything where the first engine has it."""
 
@@ -114,7 +118,7 @@ class RemoteLab(Closing):
         self._lock = threading.Lock()
         # All that were borrowed, and those that are ready.
         self._channels: list[Channel] = []
-        self._helping: tuple[Borrowed, ...] = ()
+        self._helping: tuple[BorrowedChannel, ...] = ()
         self._told_width = 0
         self._layouts: dict[Key, str] = {}
         self._batch_seconds = 0.0
@@ -312,10 +316,10 @@ class RemoteLab(Closing):
         self._item_seconds = max(SHORTEST_SECONDS, took * (len(helping) + 1) / max(1, len(items)))
         return batch.results()
 
-    def _find_idle(self, most: int) -> list[Borrowed]:
+    def _find_idle(self, most: int) -> list[BorrowedChannel]:
         return [one for one in self._helping if not one.is_busy][: max(0, most)]
 
-    def _send(self, one: Borrowed, work: Callable[[], T | None]) -> Future[T | None]:
+    def _send(self, one: BorrowedChannel, work: Callable[[], T | None]) -> Future[T | None]:
         """Have it work in a thread of its own. One that fails, however it does, is not asked again."""
 
         def attempt() -> T | None:
@@ -336,7 +340,7 @@ class RemoteLab(Closing):
         return self._threads.submit(attempt)
 
     def _taking_parts(
-        self, one: Borrowed, batch: Batch[Item, Observation], work: Work[Item], key: Key | None
+        self, one: BorrowedChannel, batch: Batch[Item, Observation], work: Work[Item], key: Key | None
     ) -> Callable[[], None]:
         """Part by part; what it fails at goes to another engine."""
 
@@ -352,7 +356,7 @@ class RemoteLab(Closing):
 
         return take_parts
 
-    def _trying(self, one: Borrowed, key: Key, transfer: Transfer) -> Callable[[], Observation | None]:
+    def _trying(self, one: BorrowedChannel, key: Key, transfer: Transfer) -> Callable[[], Observation | None]:
         def try_one() -> Observation | None:
             if not self._is_alike(one, key):
                 return None
@@ -361,7 +365,7 @@ class RemoteLab(Closing):
 
         return try_one
 
-    def _reach(self, one: Borrowed, patience_seconds: float) -> Laboratory:
+    def _reach(self, one: BorrowedChannel, patience_seconds: float) -> Laboratory:
         return make_proxy(lambda call: ask(one.channel, call, patience_seconds).value)
 
     def _invite(self) -> None:
@@ -381,7 +385,7 @@ class RemoteLab(Closing):
 
     def _admit(self, channel: Channel, share: Share, expected: list[Observation]) -> None:
         """Have it help, unless it is on another machine where the runs are not the same."""
-        pool, one = share.pool, Borrowed(channel)
+        pool, one = share.pool, BorrowedChannel(channel)
         is_admitted = False
         try:
             pool.check(channel, self._opening.failing, self._patience())
@@ -405,7 +409,7 @@ class RemoteLab(Closing):
             if not is_admitted:
                 channel.close()
 
-    def _is_alike(self, one: Borrowed, key: Key) -> bool:
+    def _is_alike(self, one: BorrowedChannel, key: Key) -> bool:
         if key not in one.layouts:
             one.layouts[key] = self._reach(one, self._patience()).layout(*key)
         return one.layouts[key] == self._layouts.get(key)

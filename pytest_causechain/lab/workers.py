@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest_causechain
 from pytest_causechain.kernel.companion import LOOK_UP_SECONDS, Companion, CompanionLost, uninterrupted
-from pytest_causechain.lab.messages import Check, EngineAnswer, Fitness, Message, Open
+from pytest_causechain.lab.laboratory import Check, EngineAnswer, Fitness, Message, Open
 from pytest_causechain.lab.relay import (
     ANSWER,
     CALL,
@@ -34,7 +34,7 @@ from pytest_causechain.lab.relay import (
     RESET,
     START,
     STOP,
-    Frame,
+    Packet,
 )
 from pytest_causechain.model.command import Command, Program
 
@@ -206,7 +206,7 @@ class OwnChannel(Channel):
             self._own_worker.end_engine(self._companion)
 
 
-Inbox = queue.SimpleQueue[Frame]
+Inbox = queue.SimpleQueue[Packet]
 
 
 class GatewayWorker(Worker):
@@ -261,8 +261,8 @@ class GatewayWorker(Worker):
         with self._lock:
             self.leases -= 1
             inbox = self._inboxes.pop(number)
-        inbox.put(Frame(LOST, number, text="it was given up"))  # for a thread that still waits for an answer
-        self._send(Frame(END, number))
+        inbox.put(Packet(LOST, number, text="it was given up"))  # for a thread that still waits for an answer
+        self._send(Packet(END, number))
 
     def call(self, number: int, message: Message, timeout_seconds: float) -> None:
         """The answer comes to the channel's inbox."""
@@ -275,11 +275,11 @@ class GatewayWorker(Worker):
                 self._lose("it does not answer")
         data = pickle.dumps(self._adapt(message))
         # A lost worker has told all that were waiting then, but nobody since.
-        if self.is_lost or not self._send(Frame(CALL, number, data, timeout_seconds)):
+        if self.is_lost or not self._send(Packet(CALL, number, data, timeout_seconds)):
             raise CompanionLost(is_late=False, log=self.why_lost)
 
     def cancel(self, number: int) -> None:
-        self._send(Frame(CANCEL, number))
+        self._send(Packet(CANCEL, number))
 
     def look_after(self) -> None:
         """Called now and then while an answer is waited for."""
@@ -289,10 +289,10 @@ class GatewayWorker(Worker):
                 self._lose("it does not answer")
         elif now - self._heard > PING_SECONDS:
             self._pinged = now
-            self._send(Frame(PING))
+            self._send(Packet(PING))
 
     def stop(self) -> None:
-        self._send(Frame(STOP))
+        self._send(Packet(STOP))
 
     def join(self, deadline: float) -> None:
         connection = self._connection
@@ -310,33 +310,33 @@ class GatewayWorker(Worker):
             message = replace(message, environment=tuple(os.environ.items()), cache=cache)
         return message
 
-    def _send(self, frame: Frame) -> bool:
+    def _send(self, packet: Packet) -> bool:
         """False when it is gone."""
         if self._connection is None:
             return False
         try:
             with self._sending:  # a socket may take a message in parts
-                self._connection.send(tuple(frame))
+                self._connection.send(tuple(packet))
         except OSError:
             self._lose()
         return not self.is_lost
 
     def _receive(self, message: tuple[str]) -> None:
         """In a thread of execnet's."""
-        frame = Frame(*message)
+        packet = Packet(*message)
         self._heard, self._pinged = time.monotonic(), None
-        if frame == Frame(LOST):
+        if packet == Packet(LOST):
             self._lose()
-        elif frame.kind == HELLO:
-            self._clock = frame.seconds - time.monotonic()
-            if frame.text != pytest_causechain.__version__:
-                self._lose(f"it has version {frame.text} of pytest-causechain, not {pytest_causechain.__version__}")
+        elif packet.kind == HELLO:
+            self._clock = packet.seconds - time.monotonic()
+            if packet.text != pytest_causechain.__version__:
+                self._lose(f"it has version {packet.text} of pytest-causechain, not {pytest_causechain.__version__}")
             self._greeted.set()
-        elif frame.kind in (ANSWER, LOST):
+        elif packet.kind in (ANSWER, LOST):
             with self._lock:
-                inbox = self._inboxes.get(frame.number)
+                inbox = self._inboxes.get(packet.number)
             if inbox is not None:
-                inbox.put(frame)
+                inbox.put(packet)
 
     def _lose(self, why: str = "") -> None:
         self._why = self._why or why
@@ -344,7 +344,7 @@ class GatewayWorker(Worker):
         with self._lock:
             inboxes = list(self._inboxes.values())
         for inbox in inboxes:
-            inbox.put(Frame(LOST))
+            inbox.put(Packet(LOST))
         self._greeted.set()
 
 
@@ -358,7 +358,7 @@ class GatewayChannel(Channel):
         deadline = time.monotonic() + timeout_seconds + RELAY_SECONDS
         while True:
             try:
-                frame = self._inbox.get(timeout=LOOK_UP_SECONDS)
+                packet = self._inbox.get(timeout=LOOK_UP_SECONDS)
                 break
             except queue.Empty:
                 if self._cancelled.is_set():
@@ -366,11 +366,11 @@ class GatewayChannel(Channel):
                 self._gateway_worker.look_after()
                 if time.monotonic() > deadline:
                     raise CompanionLost(is_late=True) from None
-        if frame.kind == LOST:
-            is_own = frame.number == self._number
-            log = frame.text if is_own else f"worker {self.worker.name} was lost: {self.worker.why_lost}"
-            raise CompanionLost(frame.is_late, log)
-        answer: EngineAnswer = pickle.loads(frame.data)
+        if packet.kind == LOST:
+            is_own = packet.number == self._number
+            log = packet.text if is_own else f"worker {self.worker.name} was lost: {self.worker.why_lost}"
+            raise CompanionLost(packet.is_late, log)
+        answer: EngineAnswer = pickle.loads(packet.data)
         return answer
 
     def cancel(self) -> None:

@@ -11,8 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from iced_x86 import (
     Code,
@@ -32,6 +31,10 @@ from iced_x86 import (
 from pytest_causechain.kernel.linux import REGISTERS, Registers
 from pytest_causechain.model.intervention import Kind
 from pytest_causechain.tracee.stubs import branch_targets, overwritten
+
+if TYPE_CHECKING:  # where it is an enumeration; it is a module of integers
+    from iced_x86._iced_x86_py import ConditionCode as Condition
+    from iced_x86._iced_x86_py import Register as RegisterName
 
 # The condition that differs only in where equal values go.
 EQUAL_OTHERWISE = {
@@ -274,14 +277,13 @@ class Effects:
         if any(i.flow_control == FlowControl.INDIRECT_BRANCH for i in self._instructions):
             leaders |= set(rows)  # a jump table may lead to any of them
         inside = [i.ip for i in self._instructions]
-        starts = [ip for ip in inside if ip in leaders]
-        end = self._begin + len(self._code)
+        firsts = [number for number, ip in enumerate(inside) if ip in leaders]
+        ends = [*(inside[number] for number in firsts[1:]), self._begin + len(self._code)]
         is_barrier = partial(_is_barrier, targets, rows)
-        for start, following in zip(starts, [*starts[1:], end], strict=True):
-            own = takewhile(lambda ip: ip < following, inside[inside.index(start) :])  # noqa: B023
-            yield BasicBlock(start, following, self._find_watch(own, is_barrier))
+        for first, behind, end in zip(firsts, [*firsts[1:], len(inside)], ends, strict=True):
+            yield BasicBlock(inside[first], end, self._find_watch(inside[first:behind], is_barrier))
 
-    def _find_watch(self, addresses: Iterator[int], is_barrier: Callable[[int], bool]) -> int | None:
+    def _find_watch(self, addresses: Sequence[int], is_barrier: Callable[[int], bool]) -> int | None:
         """The first address in a block that a jump of ours fits at."""
         for address in addresses:
             if overwritten(address, self._code[address - self._begin :], is_barrier) is not None:
@@ -343,7 +345,7 @@ class Effects:
         """The registers set since the call before, as far as the code leads straight to this one."""
         call = self._instructions[number]
         callee = call.near_branch_target if call.flow_control == FlowControl.CALL else 0
-        sizes: dict[Any, int] = {}
+        sizes: dict[RegisterName, int] = {}
         for instruction in reversed(self._instructions[:number]):
             if instruction.flow_control != FlowControl.NEXT:
                 break
@@ -393,7 +395,7 @@ class Effects:
             if is_vector(register):
                 return  # a floating-point value
 
-    def _written(self, instruction: Instruction) -> Any:
+    def _written(self, instruction: Instruction) -> RegisterName:
         """The register that an instruction's first operand is and that it writes to."""
         if instruction.op_count == 0:
             return Register.RAX if instruction.mnemonic in (Mnemonic.CDQE, Mnemonic.CWDE) else Register.NONE
@@ -406,7 +408,7 @@ def _is_barrier(targets: set[int], rows: Collection[int], address: int) -> bool:
     return address in targets or address in rows
 
 
-def is_vector(register: Any) -> bool:
+def is_vector(register: RegisterName) -> bool:
     return RegisterExt.is_vector_register(register)
 
 
@@ -452,7 +454,7 @@ def other_way(instruction: Instruction, flags: int) -> int:
     return int(instruction.next_ip if taken else instruction.near_branch_target)
 
 
-def is_taken(condition: Any, flags: int) -> bool:
+def is_taken(condition: Condition, flags: int) -> bool:
     carry, parity, zero, sign, overflow = (bool(flags >> bit & 1) for bit in (0, 2, 6, 7, 11))
     # In the order of the processor's condition codes; each odd one is the negation of the one before.
     positive = (overflow, carry, zero, carry or zero, sign, parity, sign != overflow, zero or sign != overflow)

@@ -8,14 +8,19 @@ register, of which programs make no use: where the next record goes, and what r1
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from iced_x86 import BlockEncoder, Code, Decoder, FlowControl, Instruction, MemoryOperand, Register
 
+from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.tracee.tracee import Tracee
+
+if TYPE_CHECKING:  # where it is an enumeration; it is a module of integers
+    from iced_x86._iced_x86_py import Register as RegisterName
 
 RECORD_SIZE = 16
 CURSOR, SAVED_R11 = 0, 8
@@ -121,7 +126,7 @@ def in_slot(displacement: int) -> MemoryOperand:
     return MemoryOperand(Register.NONE, displ=displacement, displ_size=8, seg=Register.GS)
 
 
-def at_register(register: Any, displacement: int) -> MemoryOperand:
+def at_register(register: RegisterName, displacement: int) -> MemoryOperand:
     return MemoryOperand(register, displ=displacement, displ_size=1)
 
 
@@ -166,11 +171,11 @@ class Foothold:
 
 
 def find_footholds(
-    process: Tracee, module: int, group: Sequence[tuple[int, Watched]], rows: Collection[int]
+    process: Tracee, module: int, group: Sequence[tuple[int, Watched]], rows: Collection[int], deadline: float
 ) -> Iterator[Foothold]:
-    """Of instructions of one module, in the order of their addresses. A function is read when its first one is asked
-    for, before which it must not be patched. `rows` are all addresses at which a line begins: a jump table may lead to
-    any of them."""
+    """Of instructions of one module, in the order of their addresses; BudgetUsedUp where that takes up to the deadline.
+    A function is read when its first one is asked for, before which it must not be patched. `rows` are all addresses at
+    which a line begins: a jump table may lead to any of them."""
     shift = process.landmarks.load_map.shift(module)
     starts = {shift + watched.address for _, watched in group}
     # Nor must another thread, wherever it stands, come into the middle of a jump.
@@ -180,6 +185,8 @@ def find_footholds(
     for number, watched in group:
         address, begin = shift + watched.address, shift + watched.function
         if begin not in codes:
+            if time.monotonic() >= deadline:
+                raise BudgetUsedUp
             codes[begin] = process.read(begin, watched.end - watched.function)
             targets[begin] = branch_targets(begin, codes[begin])
         code = codes[begin][address - begin :]

@@ -12,6 +12,7 @@ has marked can be read when it is gone.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import struct
@@ -69,9 +70,15 @@ class Tracer:
     """For one run: patches the program, runs it, gives the records."""
 
     def __init__(
-        self, process: Tracee, watched: Sequence[Watched], rows: Collection[int], use_stubs: bool = True
+        self,
+        process: Tracee,
+        watched: Sequence[Watched],
+        rows: Collection[int],
+        use_stubs: bool = True,
+        deadline: float = math.inf,
     ) -> None:
-        """`rows` are all addresses at which a line begins: a jump table may lead to any of them."""
+        """`rows` are all addresses at which a line begins: a jump table may lead to any of them. BudgetUsedUp where the
+        program cannot be patched until the deadline."""
         self.subject = process
         self._watched = watched
         self._rows = rows
@@ -102,7 +109,7 @@ class Tracer:
             process.before_signal = self._leave_record
         ordered = sorted(enumerate(watched), key=lambda pair: pair[1].address)
         for module, group in groupby(ordered, key=lambda pair: number_of(pair[1].address)):
-            self._patch(module, list(group), use_stubs)
+            self._patch(module, list(group), use_stubs, deadline)
         self._stubs.sort()
 
     def _map(self, place: int, size: int, protection: int) -> None:
@@ -130,11 +137,11 @@ class Tracer:
                 return place
         return None
 
-    def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool) -> None:
+    def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool, deadline: float) -> None:
         """Instructions of one module, in the order of their addresses."""
         subject, blob = self.subject, bytearray()
         place = self._map_code(module, -(-len(group) * STUB_BYTES // PAGE) * PAGE) if use_stubs else None
-        for foothold in find_footholds(subject, module, group, self._rows):
+        for foothold in find_footholds(subject, module, group, self._rows, deadline):
             number, watched, address = foothold.number, foothold.watched, foothold.address
             instructions = foothold.instructions
             if place is not None and instructions is not None:
@@ -344,8 +351,10 @@ def find_places(load_map: LoadMap, module: int, size: int) -> Iterator[int]:
 class Marks:
     """Of instructions in the program itself; those of libraries, and where a jump does not fit, are breakpoints."""
 
-    def __init__(self, process: Tracee, watched: Sequence[Watched], rows: Collection[int]) -> None:
-        """`process` stands at its start, as all runs will; `rows` are as for footholds."""
+    def __init__(
+        self, process: Tracee, watched: Sequence[Watched], rows: Collection[int], deadline: float = math.inf
+    ) -> None:
+        """`process` stands at its start, as all runs will; `rows` and `deadline` are those of footholds."""
         self.load_map = process.landmarks.load_map
         own = sorted((w for w in watched if not number_of(w.address)), key=lambda w: w.address)
         self._marks_size, stubs_size = round_up(len(own)), round_up(len(own) * STUB_BYTES)
@@ -360,7 +369,11 @@ class Marks:
         # Of whole functions, with all patches: few writes cost less than many.
         self._codes: dict[int, bytearray] = {}
         if self._place is not None:
-            self._make_stubs(process, list(enumerate(own)), rows, self._place)
+            try:
+                self._make_stubs(process, list(enumerate(own)), rows, self._place, deadline)
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         os.close(self._file)
@@ -382,10 +395,15 @@ class Marks:
             inject(process, "close", descriptor)
 
     def _make_stubs(
-        self, process: Tracee, own: Sequence[tuple[int, Watched]], rows: Collection[int], place: int
+        self,
+        process: Tracee,
+        own: Sequence[tuple[int, Watched]],
+        rows: Collection[int],
+        place: int,
+        deadline: float,
     ) -> None:
         shift, blob = self.load_map.shift(0), bytearray()
-        for foothold in find_footholds(process, 0, own, rows):
+        for foothold in find_footholds(process, 0, own, rows, deadline):
             if foothold.instructions is None:
                 continue
             at, number = place + self._marks_size + len(blob), foothold.number

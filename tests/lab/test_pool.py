@@ -23,8 +23,7 @@ import pytest_causechain
 from pytest_causechain.kernel.companion import CompanionLost
 from pytest_causechain.kernel.processes import list_children
 from pytest_causechain.lab import remote_lab, workers
-from pytest_causechain.lab.laboratory import RunLimits
-from pytest_causechain.lab.messages import Call
+from pytest_causechain.lab.laboratory import Call, RunLimits
 from pytest_causechain.lab.pool import MakeWorker, Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.workers import GatewayWorker, OwnWorker

@@ -19,7 +19,7 @@ from pytest_causechain.kernel.processes import list_children
 from pytest_causechain.lab import starts
 from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.local_lab import LocalLab
-from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.lab.remote_lab import GRACE_SECONDS, RemoteLab
 from pytest_causechain.model.command import Command
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
@@ -281,6 +281,35 @@ class TestTime:
             lab.visit("failing", ())
         with pytest.raises(BudgetUsedUp):
             lab.trace("failing", (), ())
+
+    def test_an_engine_that_does_not_answer_is_not_asked_again(self, open_remote, monkeypatch):
+        """Whatever keeps it busy: the diagnosis ends soon behind its time."""
+        lab = open_remote("endless")
+        opened: list[None] = []
+        monkeypatch.setattr(lab, "_open_channel", lambda: opened.append(None))
+        os.kill(engine_of(lab), signal.SIGSTOP)
+        lab.deadline = time.monotonic()
+        with pytest.raises(BudgetUsedUp):
+            lab.experiment("failing")
+        assert time.monotonic() < lab.deadline + GRACE_SECONDS + PLENTY_SECONDS / 10
+        assert opened == []
+
+    def test_where_nobody_else_looks(self, command, temporary):
+        """What is decoded, patched or captured notices by itself that the time is over."""
+        one = command()
+        with LocalLab(one, one, deadline=time.monotonic() + PLENTY_SECONDS) as lab:
+            functions = [function.address for function in lab.program.functions]
+            lab.starts.start("failing", lab.starts.deadline).kill()
+            began, lab.starts.begin = lab.starts.begin(), lambda: began
+            lab.starts.deadline = time.monotonic()
+            for work in (
+                lambda: lab.effects(functions),
+                lambda: lab.trace("failing", (), functions),
+                lambda: lab.executions._make_marks("failing", frozenset(functions), began),
+                lambda: lab.visit("failing", ()),
+            ):
+                with pytest.raises(BudgetUsedUp):
+                    work()
 
 
 class TestInterrupt:
