@@ -1,7 +1,7 @@
 # make demo    the cause-effect chains of three programs in fixtures_c
 # make test    all tests
 # make check   linter, formatter, type checker
-# make bench   benchmarks
+# make bench   how fast it is (benchmarks/speed)
 # make evaluate      how good the suspects are for the programs in fixtures_c; tables in build/evaluation
 # make screenshots   the pages in chromium, looked over and pictured in build/screenshots
 # make replays       every gdb script of every program in fixtures_c
@@ -42,12 +42,12 @@ check: setup
 	$(RUN) mypy
 
 bench: setup
-	$(RUN) pytest tests/benchmarks -s
+	$(RUN) pytest benchmarks/speed -s
 
 evaluate: setup
 	rm -rf build/evaluation
 	$(VENV)/bin/python fixtures_c/manifest.py build/evaluation/fixtures
-	$(RUN) pytest_causechain.evaluation build/evaluation/fixtures/manifest.json --output build/evaluation
+	$(RUN) benchmarks.evaluation build/evaluation/fixtures/manifest.json --output build/evaluation
 
 screenshots: BROWSER := chromium
 screenshots: setup
@@ -68,11 +68,11 @@ setup: $(INSTALLED)
 
 # The build backend is installed too, and not fetched by pip for every build, so that a changed pyproject.toml
 # can be installed without network.
-$(INSTALLED): pyproject.toml | tools
+$(INSTALLED): pyproject.toml benchmarks/requirements.txt | tools
 	@echo "Installing into $(VENV) ..."
 	$(RUN) pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP_INSTALL) hatchling editables
-	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	$(PIP_INSTALL) --requirement benchmarks/requirements.txt --no-build-isolation --editable '.[dev]'
 	touch $@
 
 # Recommended packages are left out because gdb's are the debug symbols of libc, which make it start slowly.

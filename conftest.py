@@ -15,7 +15,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-# How long one example takes says nothing on a busy machine; speed is measured in tests/benchmarks.
+# How long one example takes says nothing on a busy machine; speed is measured in benchmarks/speed.
 hypothesis.settings.register_profile("causechain", deadline=None)
 hypothesis.settings.load_profile("causechain")
 # For what reads what others said: FUZZ is the number of examples of each.

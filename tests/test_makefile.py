@@ -24,6 +24,8 @@ class Machine:
         self.commands.mkdir()
         shutil.copy(MAKEFILE, self.project)
         (self.project / "pyproject.toml").touch()
+        (self.project / "benchmarks").mkdir()
+        (self.project / "benchmarks" / "requirements.txt").touch()
         (self.commands / "env").symlink_to("/usr/bin/env")
         (self.commands / "touch").symlink_to(shutil.which("touch") or "touch")
         self.add_command("python3", 'case "$*" in *python%d*) echo python3.11-venv ;; esac')
@@ -86,11 +88,12 @@ class TestSetup:
         assert machine.make("setup").returncode == 0
         assert not [call for call in machine.calls("python") if "pip install" in call]
 
-    def test_installs_again_when_the_project_file_changes(self, machine):
+    @pytest.mark.parametrize("file", ["pyproject.toml", "benchmarks/requirements.txt"])
+    def test_installs_again_when_a_project_file_changes(self, machine, file):
         machine.make("setup")
         stamp = machine.project / ".venv" / ".installed"
         later = stamp.stat().st_mtime + 10
-        os.utime(machine.project / "pyproject.toml", (later, later))
+        os.utime(machine.project / file, (later, later))
         machine.make("setup")
         assert [call for call in machine.calls("python") if "pip install" in call]
 

@@ -5,9 +5,8 @@ collect -> failing test -> strategy -> method -> outputs."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
 
 import pytest
 
@@ -24,12 +23,9 @@ from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Recording
 from pytest_causechain.neighbours.ranking import choose_recalled
-from pytest_causechain.oracle.replay import Replay, Replays, files_of
-from pytest_causechain.recall import Recall
+from pytest_causechain.oracle.replay import Replay, Replays, ReplaySetup, files_of
 from pytest_causechain.recording.store import RecordingStore
 from pytest_causechain.settings import Settings, find_cache
-
-R = TypeVar("R", bound=Replay)
 
 # Tests diagnosed side by side. A third of a diagnosis is work of this process: more would wait for each other. Further
 # workers make the experiments of these.
@@ -49,7 +45,7 @@ class Conductor:
         self._failures: list[CollectedFailure] = []
         self._recordings: dict[str, Recording] = {}
         # In which tests of earlier sessions were run again.
-        self._recall: Recall | None = None
+        self._recall: Replay | None = None
         # Of all failing tests that there can be one for; for others why not.
         self._investigations: dict[str, Investigation | Refusal] = {}
         self.outputs = Publisher(config, settings)
@@ -89,7 +85,7 @@ class Conductor:
         self._recall_passing(chosen)
         with (
             open_pool(self._nodes, jobs=self._settings.jobs, cancelled=self._cancelled) as pool,
-            Replays(self._open_replay) as replays,
+            Replays(self._set_up_replay()) as replays,
         ):
             self._open_investigations(native[: len(chosen) + MOST_VOTING], pool, replays)
             self._diagnose_side_by_side([failure for failure in chosen if failure.marker.is_parallel], pool)
@@ -120,7 +116,7 @@ class Conductor:
                 last = failure.recording.runs[-1]
                 tests.update(dict.fromkeys(choose_recalled(failure.recording, last, known, recalled, named)))
         if tests:
-            self._recall = self._open_session(Recall, files_of(tests))
+            self._recall = Replay(self._set_up_replay(), files_of(tests))
             budget = Budget(self._settings.timeout_seconds, cancelled=self._cancelled).part("recall")
             for recording in self._recall.rerun(tests, budget.seconds_left):
                 self._recordings[recording.test] = recording
@@ -210,16 +206,12 @@ class Conductor:
         except Exception as error:
             return Chain(test, "none", f"an internal error came up ({error!r}): please report it.")
 
-    def _open_replay(self, files: Collection[str]) -> Replay:
-        return self._open_session(Replay, files)
-
-    def _open_session(self, kind: type[R], files: Collection[str]) -> R:
-        return kind(
-            rootdir=self._config.rootpath,
-            invocation_dir=self._config.invocation_params.dir,
-            arguments=list_own_arguments(self._config),
-            files=files,
-            timeout_seconds=self._settings.timeout_seconds,
+    def _set_up_replay(self) -> ReplaySetup:
+        return ReplaySetup(
+            self._config.rootpath,
+            tuple(list_own_arguments(self._config)),
+            self._config.invocation_params.dir,
+            self._settings.timeout_seconds,
             inifile=self._config.inipath,
             cancelled=self._cancelled,
             isolation=self._settings.precautions.isolation,

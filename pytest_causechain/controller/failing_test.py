@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Marker, Recording, Run
-from pytest_causechain.neighbours.ranking import (
-    Neighbour,
-    explain_absence,
-    find_named,
-    guilty_run,
-    rank_neighbours,
-    take_selected,
-)
-from pytest_causechain.oracle.guilt import ask_for_guilty
+from pytest_causechain.neighbours.ranking import Neighbour, explain_absence, find_named, rank_neighbours, take_selected
+from pytest_causechain.oracle.facts import locate_crash
 from pytest_causechain.oracle.replay import Replays
-from pytest_causechain.oracle.values import locate_crash
+from pytest_causechain.oracle.symptom import ask_for_guilty, guilty_run
 from pytest_causechain.recording.programs import require_same_build
 from pytest_causechain.settings import Settings
 

@@ -11,14 +11,12 @@ from pathlib import Path
 
 from pytest_causechain.controller.failing_test import FailingTest
 from pytest_causechain.model.budget import Budget
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.runs import Observation, Run
 from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.traces import require_room
-from pytest_causechain.oracle.answers import is_same_failure, take_users_word
-from pytest_causechain.oracle.exact import ExactOracle
+from pytest_causechain.oracle.oracles import ExactOracle, is_same_failure, take_users_word
 from pytest_causechain.oracle.symptom import learn_symptom
-from pytest_causechain.oracle.unreplayable import Unreplayable
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,9 @@ from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Alternative, Chain, Rival
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
-from pytest_causechain.model.verdict import Witness
+from pytest_causechain.model.verdict import Witness, Witnesses
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import MOST_RUN, Ranked, rank_by_traces
-from pytest_causechain.oracle.replay import Replays
 from pytest_causechain.repairs.findings import Attempt, Findings
 from pytest_causechain.repairs.search import find_repairs
 from pytest_causechain.repairs.suspects import Ranking
@@ -55,7 +54,7 @@ class Investigation(Closing):
         *,
         timeout_seconds: float,
         setup: LabSetup,
-        replays: Replays,
+        replays: Witnesses,
         cancelled: threading.Event | None = None,
     ) -> None:
         self.failing, self._setup, self._replays = failing, setup, replays

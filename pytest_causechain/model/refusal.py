@@ -13,6 +13,10 @@ class Hopeless(Refusal):
     """It holds for all runs of the program here: there is no use in trying another one."""
 
 
+class Unreplayable(Refusal):
+    """The test cannot be asked about other output; a crash or a hang can be told without it."""
+
+
 class BudgetUsedUp(Refusal):
     """The work or the time given to one failing test, or to a part of its diagnosis, is over; what is known so far
     still counts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -79,3 +80,11 @@ class Witness(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Witnesses(Protocol):
+    """Where one is to be had."""
+
+    def borrow(self, tests: Iterable[str]) -> Witness:
+        """One that knows these tests, until it is closed."""
+        ...

@@ -1,16 +1,24 @@
-"""Turns a failing run and the recordings of other tests into its neighbours, nearest first."""
+"""Turns a failing run and the recordings of other tests into its neighbours, nearest first.
+
+Near is what few edits turn into the failing run's command. They are counted exactly (Levenshtein) where that is quick;
+beyond WORK_LIMIT only as far as can be told without aligning the two.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Recording, Run
-from pytest_causechain.neighbours.edits import count_bag_edits, count_edits, weigh_edits
 
+T = TypeVar("T", bound=Hashable)
+
+# Comparisons of two elements for one result: a few milliseconds, and dozens of candidates are compared.
+WORK_LIMIT = 20_000
 # So many are compared edit by edit; those that are further away by a rough count would hardly be tried, but tell
 # what else the program does.
 MAX_COMPARED = 64
@@ -33,20 +41,8 @@ class Neighbour:
     is_asked_for: bool = False
 
 
-def guilty_run(recording: Recording) -> Run:
-    """The run of a failing test to diagnose: its last one, since a test stops at the first thing wrong.
-
-    Refusal when the test started no program that can be diagnosed.
-    """
-    if recording.runs:
-        return recording.runs[-1]
-    if recording.refusals:
-        raise Refusal(recording.refusals[-1])
-    raise Refusal(f"{recording.test} starts no program: start the compiled program with subprocess.run.")
-
-
 def rank_neighbours(failing: Recording, run: Run, candidates: Iterable[Recording]) -> list[Neighbour]:
-    """The passing tests that run the same build with another command, nearest first.
+    """Ranks the passing tests that run the same build with another command, nearest first.
 
     Tests of the same function come before all others; then the edits of arguments, input and environment
     count, then the node id. Of several recordings of a test the first counts. Each test has its nearest run.
@@ -70,7 +66,7 @@ def rank_neighbours(failing: Recording, run: Run, candidates: Iterable[Recording
 
 
 def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighbour:
-    """The neighbour the user asked for, by node id or by the end of one; Refusal when it cannot serve."""
+    """Finds the neighbour the user asked for, by node id or by the end of one; Refusal when it cannot serve."""
     known = list(candidates)
     named = [recording for recording in known if recording.test == nodeid]
     named = named or [recording for recording in known if recording.test.endswith(f"::{nodeid}")]
@@ -90,8 +86,8 @@ def find_named(nodeid: str, candidates: Iterable[Recording], run: Run) -> Neighb
 def choose_recalled(
     failing: Recording, run: Run, known: Iterable[Recording], recalled: Iterable[Recording], named: str | None = None
 ) -> list[str]:
-    """Passing tests of earlier sessions to run again, nearest first, where those `known` from this one are few; or
-    the one that is `named`, where that is not known. They may have run an earlier build."""
+    """Chooses passing tests of earlier sessions to run again, nearest first, if few are `known` from this one; or the
+    one that is `named`, if that is not known. They may have run an earlier build."""
     present = _other_passing(failing.test, known)
     older = [_rebuild(recording, run) for recording in recalled]
     if named is not None:
@@ -103,7 +99,7 @@ def choose_recalled(
 
 
 def _rebuild(recording: Recording, run: Run) -> Recording:
-    """As if it had run the program as it is now."""
+    """Returns the recording as if it had run the program as it is now."""
     program = run.command.program
     runs = tuple(
         other._replace(command=other.command._replace(program=program)) if _is_same_path(other, run) else other
@@ -113,7 +109,7 @@ def _rebuild(recording: Recording, run: Run) -> Recording:
 
 
 def take_selected(select: Callable[..., object], candidates: list[Neighbour]) -> list[Neighbour]:
-    """The one that the project's hook selects, else all of them; Refusal when it selects something else."""
+    """Returns the one that the project's hook selects, else all of them; Refusal when it selects something else."""
     try:
         selected = select(candidates=tuple(candidates))
     except Exception as error:
@@ -130,7 +126,7 @@ def take_selected(select: Callable[..., object], candidates: list[Neighbour]) ->
 
 
 def explain_absence(failing: Recording, run: Run, candidates: Iterable[Recording]) -> str:
-    """Why there is no neighbour: what came closest, and what to do."""
+    """Says why there is no neighbour: what came closest, and what to do."""
     name = Path(run.command.program.path).name
     known = list(candidates)
     passing = _other_passing(failing.test, known)
@@ -155,7 +151,7 @@ def explain_absence(failing: Recording, run: Run, candidates: Iterable[Recording
 
 
 def _explain_unusable(recording: Recording, run: Run) -> str:
-    """Why none of its runs can be compared with `run`."""
+    """Says why none of its runs can be compared with `run`."""
     path = run.command.program.path
     name = Path(path).name
     if _runs_of(recording, run):
@@ -177,7 +173,7 @@ def _explain_unusable(recording: Recording, run: Run) -> str:
 
 
 def _measure_neighbour(relation: str, run: Run, recording: Recording) -> Neighbour:
-    """The recording with the nearest of its comparable runs, of which there must be one."""
+    """Measures the nearest of the recording's comparable runs, of which there must be one."""
     measured = [(_weigh_difference(other.command, run.command), other) for other in _comparable_runs(recording, run)]
     distance, nearest = min(measured, key=lambda pair: pair[0])
     edits = _tell_edits(nearest.command, run.command)
@@ -262,3 +258,67 @@ def _is_same_function(one: Recording, other: Recording) -> bool:
 
 def _pick_closest(failing: Recording, recordings: list[Recording]) -> Recording:
     return min(recordings, key=lambda recording: (not _is_same_function(recording, failing), recording.test))
+
+
+# Edits
+
+
+def count_edits(passing: Sequence[T], failing: Sequence[T]) -> int:
+    """Counts the fewest insertions, deletions and replacements between the two.
+
+    Takes at most WORK_LIMIT steps: where that is too few it gives the lower bound of `count_bag_edits`.
+    """
+    passing, failing = trim_common_ends(passing, failing)
+    if len(passing) * len(failing) > WORK_LIMIT:
+        return count_bag_edits(Counter(passing), Counter(failing))
+    return round(_align(passing, failing, lambda _one, _other: 1.0))
+
+
+def weigh_edits(passing: Sequence[str], failing: Sequence[str]) -> float:
+    """Counts like `count_edits`, but a replacement weighs only as much as the share of characters it changes.
+
+    Characters are looked at when all pairs of them fit into WORK_LIMIT.
+    """
+    passing, failing = trim_common_ends(passing, failing)
+    characters = sum(map(len, passing)) * sum(map(len, failing))
+    if characters <= WORK_LIMIT and len(passing) * len(failing) <= WORK_LIMIT:
+        return _align(passing, failing, _share_changed)
+    if len(passing) == len(failing) == 1:
+        return _share_changed(passing[0], failing[0])
+    return float(count_edits(passing, failing))
+
+
+def count_bag_edits(passing: Counter[T], failing: Counter[T]) -> int:
+    """Counts the edits needed even if the order did not matter: never more than `count_edits`, in linear time."""
+    return max((passing - failing).total(), (failing - passing).total())
+
+
+def trim_common_ends(passing: Sequence[T], failing: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """Strips what they begin and end with in common: some cheapest alignment always pairs those elements."""
+    shorter = min(len(passing), len(failing))
+    first = 0
+    while first < shorter and passing[first] == failing[first]:
+        first += 1
+    last = 0
+    while last < shorter - first and passing[-1 - last] == failing[-1 - last]:
+        last += 1
+    return passing[first : len(passing) - last], failing[first : len(failing) - last]
+
+
+def _share_changed(one: str, other: str) -> float:
+    """Returns the share of characters that differ, 0 to 1; it is 0 for equal texts only."""
+    return count_edits(one, other) / max(len(one), len(other), 1) if one != other else 0.0
+
+
+def _align(passing: Sequence[T], failing: Sequence[T], weigh: Callable[[T, T], float]) -> float:
+    """Returns the cost of the cheapest alignment, where an unpaired element costs 1 and a pair of different ones
+    `weigh`."""
+    # row[j]: the cheapest alignment of the elements of `passing` seen so far with the first j of `failing`.
+    row = [float(j) for j in range(len(failing) + 1)]
+    for i, one in enumerate(passing, 1):
+        diagonal, row[0] = row[0], float(i)
+        for j, other in enumerate(failing, 1):
+            paired = diagonal if one == other else diagonal + weigh(one, other)
+            diagonal = row[j]
+            row[j] = min(paired, row[j] + 1, row[j - 1] + 1)
+    return row[-1]

@@ -42,7 +42,7 @@ class Likeness:
 
     @property
     def distance(self) -> float:
-        """The share of the calls that only one of the two makes."""
+        """Returns the share of the calls that only one of the two makes."""
         return round(1 - self.common / self.calls, 3) if self.calls else 0.0
 
 
@@ -127,7 +127,7 @@ class _Comparison:
 
 
 def require_room(run: Run, observation: Observation) -> None:
-    """A Refusal when we have ended a run for its output that the test has seen to its end."""
+    """Raises a Refusal when an experiment was ended for its output where the test has seen all of it."""
     if run.returncode is not None and (observation.ending, observation.code) == ("timeout", signal.SIGXFSZ):
         raise Refusal(
             f"{Path(run.command.program.path).name} writes more than an experiment may: raise output in "
@@ -136,7 +136,7 @@ def require_room(run: Run, observation: Observation) -> None:
 
 
 def is_alike(passing: Observation, failing: Observation) -> bool:
-    """Whether two runs show the same; where one was when it ended is no part of that."""
+    """Tells whether two runs show the same; where they were when they ended does not count."""
     return replace(passing, backtrace=()) == replace(failing, backtrace=())
 
 
@@ -151,8 +151,8 @@ def compare_calls(lab: Lab, passing: Events, failing: Events) -> Likeness:
 
 
 def count_moves(passing: Sequence[int], failing: Sequence[int]) -> int:
-    """Ulam's distance of two orders: in each stand the functions that one of the runs calls, rarest first. The fewest
-    that must be moved are all but the longest increasing subsequence."""
+    """Counts the fewest functions to move until one run's order is the other's (Ulam's distance); each order is that of
+    the functions one of the runs calls, rarest first. Those that stay are a longest increasing subsequence."""
     counts = Counter(passing), Counter(failing)
     functions = sorted(counts[0].keys() | counts[1].keys())
     ours, theirs = (sorted(functions, key=count.__getitem__) for count in counts)

@@ -1,4 +1,5 @@
-"""Turns compared values into facts: what the failing run shows that no right run does.
+"""Turns what a failing test says into bounded plain text that can cross to another process, and compared values into
+facts: what the failing run shows that no right run does.
 
 A mixed state has no expected output. What it may be asked is whether it shows what only the failing run shows,
 so facts are derived from three values: the failing run's, the passing run's, and the one the test expects.
@@ -7,18 +8,103 @@ so facts are derived from three values: the failing run's, the passing run's, an
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
 
-from pytest_causechain.model.verdict import Value
+from pytest_causechain.model.verdict import Comparison, Value
+
+if TYPE_CHECKING:
+    import pytest
+
+# A comparison crosses a pipe with each verdict. What is longer is cut and gets a digest of the whole, so that
+# different values stay different; no reader sees that much of it.
+MAX_TEXT_CHARACTERS = 2000
+MAX_ELEMENT_CHARACTERS = 300
+MAX_ELEMENTS = 2000
+MAX_MESSAGE_CHARACTERS = 200
+
+
+def describe_comparison(operator: str, left: object, right: object) -> Comparison:
+    return Comparison(operator, describe_value(left), describe_value(right))
+
+
+def describe_value(value: object) -> Value:
+    text = _bound(_represent(value), MAX_TEXT_CHARACTERS)
+    match value:
+        case str():
+            return _describe_text(value, text)
+        case bytes() | bytearray():
+            return _describe_text(value.decode(errors="backslashreplace"), text)
+        case list() | tuple():
+            return Value("sequence", text, _take_elements(map(_represent, value)))
+        case set() | frozenset():
+            # Equal sets may be written in different orders.
+            members = sorted(map(_represent, value))
+            text = _bound(f"{{{', '.join(members)}}}", MAX_TEXT_CHARACTERS)
+            return Value("set", text, _take_elements(members))
+        case dict():
+            return Value("mapping", text, _take_elements(f"{_represent(k)}: {_represent(v)}" for k, v in value.items()))
+        case _:
+            return Value("scalar", text)
+
+
+def _describe_text(string: str, text: str) -> Value:
+    lines = string.removesuffix("\n").split("\n")
+    if len(lines) > 1:
+        return Value("lines", text, _take_elements(lines))
+    return Value("words", text, _take_elements(string.split()))
+
+
+def _take_elements(elements: Iterable[str]) -> tuple[str, ...]:
+    return tuple(_bound(element, MAX_ELEMENT_CHARACTERS) for element in islice(elements, MAX_ELEMENTS))
+
+
+def _represent(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def _bound(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}... {hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
+
+
+def describe_message(error: BaseException) -> str:
+    """Returns the first line of an exception's text."""
+    return _read_text(error).partition("\n")[0][:MAX_MESSAGE_CHARACTERS]
+
+
+def digest_message(error: BaseException) -> str:
+    return hashlib.sha256(_read_text(error).encode(errors="replace")).hexdigest()
+
+
+def _read_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def locate_crash(report: pytest.TestReport) -> str | None:
+    """Returns where pytest reports that the exception was raised; None where it does not."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return f"{crash.path}:{crash.lineno}" if crash is not None else None
+
+
+# Facts
 
 TEXT_KINDS = frozenset({"lines", "words"})
 ORDERED_KINDS = frozenset({"sequence", "lines", "words"})
 
 # A reader takes in three facts at a glance; the others are counted.
 MAX_FACTS_SHOWN = 3
-MAX_ELEMENT_CHARACTERS = 30
+MAX_SHOWN_CHARACTERS = 30
 # The sentence stands on one line of the report, behind "A run fails when".
 MAX_SENTENCE_CHARACTERS = 100
 
@@ -63,7 +149,7 @@ class Symptom:
     passing: str | None = None
 
     def compare(self, value: Value) -> Literal["all", "none", "some"]:
-        """How many of the facts hold. A whole value that is neither run's is "some": there are no degrees."""
+        """Tells how many of the facts hold. A whole value that is neither run's is "some": there are no degrees."""
         seen = as_words(value) if self.kind == "words" else value
         members = frozenset(seen.elements)
         held = sum(fact.holds(seen, members) for fact in self.facts)
@@ -75,7 +161,7 @@ class Symptom:
 
 
 def derive_symptoms(passing: Value, failing: Value, expected: Value) -> Iterator[Symptom]:
-    """The symptoms that tell the two runs' values apart, best first: by membership, by position, by equality."""
+    """Yields the symptoms that tell the two runs' values apart, best first: by membership, by position, by equality."""
     views = list(_common_views(passing, failing, expected))
     for derive in (_derive_membership, _derive_positions):
         symptoms = [Symptom(view[0].kind, facts) for view in views if (facts := derive(*view))]
@@ -89,7 +175,7 @@ def derive_symptoms(passing: Value, failing: Value, expected: Value) -> Iterator
 
 
 def _common_views(passing: Value, failing: Value, expected: Value) -> Iterator[tuple[Value, Value, Value]]:
-    """The values in each form in which all can be compared, the finest first.
+    """Yields the values in each form in which all can be compared, the finest first.
 
     An expectation of another kind (None, a number, a regular expression) says nothing about elements.
     """
@@ -106,11 +192,11 @@ def _common_views(passing: Value, failing: Value, expected: Value) -> Iterator[t
 
 
 def _holds_sentences(value: Value) -> bool:
-    """Whether it is a list of texts of several words, such as the lines of an output."""
+    """Tells whether it is a list of texts of several words, such as the lines of an output."""
     return (
         value.kind == "sequence"
         and all(element[:1] in ("'", '"') for element in value.elements)
-        and any(len(_read_text(element).split()) > 1 for element in value.elements)
+        and any(len(_read_element(element).split()) > 1 for element in value.elements)
     )
 
 
@@ -119,14 +205,14 @@ def as_words(value: Value) -> Value:
         case "lines":
             texts: Iterable[str] = value.elements
         case "sequence":
-            texts = map(_read_text, value.elements)
+            texts = map(_read_element, value.elements)
         case _:
             return value
     return replace(value, kind="words", elements=tuple(" ".join(texts).split()))
 
 
-def _read_text(element: str) -> str:
-    """The text of which a list's element is the repr; anything else is left as it is."""
+def _read_element(element: str) -> str:
+    """Returns the text of which a list's element is the repr; anything else is left as it is."""
     try:
         text = ast.literal_eval(element)
     except (ValueError, SyntaxError):  # such as one that was cut
@@ -135,7 +221,7 @@ def _read_text(element: str) -> str:
 
 
 def _as_lines(value: Value) -> Value:
-    """One line is a text of one line; how its words were spaced matters only where whole texts are compared."""
+    """Takes words as a text of one line; how they were spaced matters only where whole texts are compared."""
     if value.kind != "words":
         return value
     return replace(value, kind="lines", elements=(" ".join(value.elements),) if value.elements else ())
@@ -164,7 +250,7 @@ def _derive_positions(passing: Value, failing: Value, expected: Value) -> tuple[
 
 
 def tell_symptom(symptom: Symptom, value: Value, where: str) -> str:
-    """The sentence behind "A run fails when": about the value compared at `where`, here the failing run's."""
+    """Returns the sentence behind "A run fails when", about the value compared at `where`, here the failing run's."""
     subject = f"the {tell_kind(value)} compared at {where}"
     if symptom.passing is not None:
         return f"{subject} is {shorten(value.text)} ({shorten(symptom.passing)} in the passing run)"
@@ -180,7 +266,7 @@ def tell_kind(value: Value) -> str:
 
 
 def _tell_facts(symptom: Symptom, value: Value, count: int) -> str:
-    """The first `count` facts, each verb said once: "contains '0', '7' and lacks '14' and 4 more"."""
+    """Words the first `count` facts, each verb said once: "contains '0', '7' and lacks '14' and 4 more"."""
     told: dict[str, list[str]] = {}
     for fact in symptom.facts[:count]:
         verb, thing = _word_fact(fact, symptom.kind)
@@ -204,7 +290,7 @@ def _word_fact(fact: Fact, kind: str) -> tuple[str, str]:
             return fact.kind, element
 
 
-def shorten(text: str, limit: int = MAX_ELEMENT_CHARACTERS) -> str:
-    """On one line and at most `limit` characters long."""
+def shorten(text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
+    """Cuts a text to one line of at most `limit` characters."""
     line = " ".join(text.splitlines())
     return line if len(line) <= limit else line[: limit - 3] + "..."

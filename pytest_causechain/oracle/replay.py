@@ -1,7 +1,9 @@
-"""Asks a test what it says of a run its program never made.
+"""Asks a test what it says of a run its program never made, or what it starts now.
 
 The tests are kept ready in an isolated pytest session (session.py), which runs in a process group of its own and
-dies with us; a verdict takes some milliseconds.
+dies with us; a verdict takes some milliseconds. The recordings of earlier sessions tell of builds and of temporary
+files that may be gone: where passing tests are few, those of earlier sessions are run again, and the session stays
+open, its files with it, until the diagnoses are over.
 """
 
 from __future__ import annotations
@@ -9,18 +11,18 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_causechain.kernel.companion import Closing, Companion, CompanionLost, uninterrupted
 from pytest_causechain.model.isolation import Wish
-from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.runs import Command, Observation, Run
+from pytest_causechain.model.refusal import Refusal, Unreplayable
+from pytest_causechain.model.runs import Command, Observation, Recording, Run
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.messages import Answer, Question, Task
-from pytest_causechain.oracle.unreplayable import Unreplayable
+from pytest_causechain.oracle.session import Question, RecordQuestion, ReplayAnswer, SessionTask
 
 # For the teardown of session fixtures, when nobody waits for a verdict any more.
 CLOSING_SECONDS = 10.0
@@ -37,62 +39,66 @@ _VARIABLES_OF_A_SESSION = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST", "COV_CORE_", "
 _TELLING = re.compile(r"E  |ERROR|INTERNALERROR>|Exit:|!!!|[\w.]+(Error|Exception|Exit)\b")
 
 
-class Replay(Closing):
-    """Verdicts of the tests in `files` (paths from rootdir). The session is started for the first question: where all
-    runs crash, nobody asks.
+@dataclass(frozen=True, slots=True)
+class ReplaySetup:
+    """How to start a session in which tests are replayed."""
 
-    `arguments` are the user's for pytest, without the paths; `invocation_dir` is where they were given. `inifile` is
-    the configuration file in use there, which pytest may not find again from the tests alone.
-    """
+    rootdir: Path
+    # The user's for pytest, without the paths, and where they were given.
+    arguments: tuple[str, ...]
+    invocation_dir: Path
+    # For each answer.
+    timeout_seconds: float
+    # The configuration file in use there, which pytest may not find again from the tests alone.
+    inifile: Path | None = None
+    isolation: Wish = "auto"
+    # Once it is set, waiting for an answer ends with a KeyboardInterrupt.
+    cancelled: threading.Event | None = None
 
-    # Of the session's process.
-    MODULE = "pytest_causechain.oracle.session"
-
-    def __init__(
-        self,
-        rootdir: Path,
-        invocation_dir: Path,
-        arguments: Sequence[str],
-        files: Collection[str],
-        timeout_seconds: float,
-        inifile: Path | None = None,
-        cancelled: threading.Event | None = None,
-        isolation: Wish = "auto",
-    ) -> None:
-        """`cancelled` is that of a Companion."""
-        self._rootdir, self._isolation = str(rootdir), isolation
-        configuration = [f"--rootdir={rootdir}", *(["-c", str(inifile)] if inifile is not None else [])]
+    def make_task(self, files: Collection[str], basetemp: str) -> SessionTask:
+        inifile = ["-c", str(self.inifile)] if self.inifile is not None else []
         # Whole files: a test that is no longer there must not be a usage error that ends the session for all.
-        self._arguments = (*arguments, *configuration, *(f"{rootdir}/{file}" for file in files))
-        self.files = frozenset(files)
-        self._invocation_dir = invocation_dir
-        self._cancelled = cancelled
+        paths = [f"{self.rootdir}/{file}" for file in files]
+        arguments = (*self.arguments, f"--rootdir={self.rootdir}", *inifile, *paths)
+        return SessionTask(arguments, basetemp, str(self.rootdir), self.isolation)
+
+
+class Replay(Closing):
+    """Gives verdicts of the tests in `files` (paths from rootdir). The session is started for the first question: where
+    all runs crash, there is none."""
+
+    def __init__(self, setup: ReplaySetup, files: Collection[str]) -> None:
+        self._setup, self._files = setup, tuple(files)
         # For each answer; may be changed between questions.
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds = setup.timeout_seconds
         self._process: _SessionProcess | None = None
         self._restarts: Counter[str] = Counter()
         # Set when there is no use in another try, of all tests or of one.
         self._end: Unreplayable | None = None
         self._ends: dict[str, Unreplayable] = {}
-        self._bases: dict[str, Answer] = {}
+        self._bases: dict[str, ReplayAnswer] = {}
 
     def close(self) -> None:
         if self._process is not None:
             self._process.close()
             self._process = None
 
+    def has(self, files: Collection[str]) -> bool:
+        """Tells whether the session has all of these files."""
+        return set(files) <= set(self._files)
+
     def base(self, test: str) -> Verdict:
-        """What the test says with its real programs in the isolated session; it is run once for this."""
+        """Returns what the test says with its real programs in the isolated session; it is run once for this."""
         verdict = self._ask_base(test).verdict
         assert verdict is not None
         return verdict
 
     def shown(self, test: str) -> tuple[Observation, ...]:
-        """What its real programs showed then, as far as the test has seen it."""
+        """Returns what its real programs showed then, as far as the test has seen it."""
         return self._ask_base(test).shown
 
     def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
-        """What the test says when this run of it shows `observation`, which may also be one of the commands `origins`.
+        """Returns what the test says when this run of it shows `observation`, which may come from one of `origins`.
 
         "diverged" when the test does not get to that start as it did with the real programs, and also when it does
         not end in time or takes the whole session with it; when that happens a second time, it is a Refusal.
@@ -109,12 +115,28 @@ class Replay(Closing):
         assert verdict is not None
         return verdict
 
-    def _ask_base(self, test: str) -> Answer:
+    def rerun(self, tests: Iterable[str], seconds: float) -> list[Recording]:
+        """Records what these tests start now, as far as the time allows; those that are gone are left out."""
+        deadline = time.monotonic() + seconds
+        found = []
+        for test in tests:
+            self.timeout_seconds = max(deadline - time.monotonic(), 0.0)
+            try:
+                if self._process is None:
+                    self._process = self._start_process(test)
+                recording = self._process.exchange(RecordQuestion(test), self.timeout_seconds)
+            except Unreplayable:  # the session is lost, or the time is over
+                break
+            if isinstance(recording, Recording):
+                found.append(recording)
+        return found
+
+    def _ask_base(self, test: str) -> ReplayAnswer:
         if test not in self._bases:
             self._bases[test] = self._ask(Question(test))
         return self._bases[test]
 
-    def _ask(self, question: Question) -> Answer:
+    def _ask(self, question: Question) -> ReplayAnswer:
         end = self._end or self._ends.get(question.test)
         if end is not None:
             raise end
@@ -130,7 +152,7 @@ class Replay(Closing):
             self._process = None
             process.close()
             raise _SessionLost(f"{question.test} cannot be replayed because {lost}") from None
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ReplayAnswer)
         process.prepared.add(question.test)
         if answer.verdict is None:
             raise (Unreplayable if answer.unreplayable else Refusal)(answer.refusal)
@@ -140,10 +162,9 @@ class Replay(Closing):
         process: _SessionProcess | None = None
         try:
             with uninterrupted():
-                process = _SessionProcess(self._invocation_dir, self.MODULE, self._cancelled)
+                process = _SessionProcess(self._setup)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            task = Task(self._arguments, basetemp, self._rootdir, self._isolation)
-            process.exchange(task, self.timeout_seconds)
+            process.exchange(self._setup.make_task(self._files, basetemp), self.timeout_seconds)
         except BaseException as error:
             if process is not None:
                 process.close()
@@ -155,42 +176,42 @@ class Replay(Closing):
 
 
 def files_of(tests: Iterable[str]) -> list[str]:
-    """Paths from rootdir."""
+    """Lists the files of these tests, as paths from rootdir."""
     return list(dict.fromkeys(test.partition("::")[0] for test in tests))
 
 
 class Replays(Closing):
     """Keeps sessions for later cases: each takes a second to begin. Several threads may borrow from it."""
 
-    def __init__(self, open_replay: Callable[[Collection[str]], Replay]) -> None:
-        self._open_replay = open_replay
+    def __init__(self, setup: ReplaySetup) -> None:
+        self._setup = setup
         self._lock = threading.Lock()
         self._idle: list[Replay] = []
 
     def borrow(self, tests: Iterable[str]) -> Borrowed:
-        """One that has these tests."""
+        """Returns a session that has these tests."""
         files = files_of(tests)
         with self._lock:
-            found = next((replay for replay in self._idle if replay.files.issuperset(files)), None)
+            found = next((replay for replay in self._idle if replay.has(files)), None)
             if found is not None:
                 self._idle.remove(found)
-        return Borrowed(found or self._open_replay(files), self._take_back)
+        return Borrowed(found or Replay(self._setup, files), self)
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    def _take_back(self, replay: Replay) -> None:
+    def take_back(self, replay: Replay) -> None:
         with self._lock:
             self._idle.append(replay)
 
 
 @dataclass(slots=True)
 class Borrowed(Closing):
-    """A Replay that is given back when it is closed."""
+    """Stands for a Replay, which is given back when this is closed."""
 
     replay: Replay
-    give_back: Callable[[Replay], None]
+    owner: Replays
 
     @property
     def timeout_seconds(self) -> float:
@@ -207,7 +228,7 @@ class Borrowed(Closing):
         return self.replay.verdict(test, run, observation, *origins)
 
     def close(self) -> None:
-        self.give_back(self.replay)
+        self.owner.take_back(self.replay)
 
 
 class _SessionLost(Unreplayable):
@@ -215,11 +236,12 @@ class _SessionLost(Unreplayable):
 
 
 class _SessionProcess:
-    """The companion that a session runs in."""
+    """Runs a session in a companion process."""
 
-    def __init__(self, invocation_dir: Path, module: str, cancelled: threading.Event | None) -> None:
+    def __init__(self, setup: ReplaySetup) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        self._companion = Companion(module, invocation_dir, environment, cancelled)
+        module = "pytest_causechain.oracle.session"
+        self._companion = Companion(module, setup.invocation_dir, environment, setup.cancelled)
         self.directory = self._companion.directory
         # Tests whose run with the real program this session has seen.
         self.prepared: set[str] = set()
@@ -242,7 +264,7 @@ class _SessionProcess:
 
 
 def find_last_words(log: str) -> str:
-    """What pytest's output says of why it ended."""
+    """Returns what pytest's output says of why it ended."""
     telling = [line for line in log.splitlines() if _TELLING.match(line)]
     words = re.sub(r"^(E |INTERNALERROR>)|!!+", "", telling[-1]).strip() if telling else "without a word"
     return words[:MAX_LAST_WORDS_CHARACTERS]

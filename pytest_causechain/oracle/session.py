@@ -1,27 +1,30 @@
-"""A pytest session that answers Questions instead of running through its tests.
+"""A pytest session that answers questions instead of running through its tests.
 
 It lives in a process of its own (see replay.py) and runs the whole protocol of one test for each question: fresh
-function fixtures, wider scopes kept, everything real but the run that is asked about.
+function fixtures, wider scopes kept, everything real but the run that is asked about. Options of the user's command
+line do not take effect a second time in it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import signal
 import sys
 import tempfile
 import unittest
+from argparse import Namespace
 from collections.abc import Callable, Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import CompletedProcess
 from traceback import walk_tb
 from types import CodeType, FrameType
-from typing import Any, NoReturn
+from typing import NoReturn, TypeAlias
 
 import pytest
 
@@ -30,15 +33,21 @@ from _pytest.nodes import Node
 from _pytest.runner import runtestprotocol
 
 import pytest_causechain
-from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.runs import Command, Observation, Outcome, Run
+from pytest_causechain.model.isolation import Wish
+from pytest_causechain.model.refusal import Refusal, Unreplayable
+from pytest_causechain.model.runs import ATTRIBUTE, Command, Observation, Outcome, Recording, Run
 from pytest_causechain.model.verdict import Comparison, Verdict
-from pytest_causechain.oracle.disarming import disarm_cache, disarm_options
-from pytest_causechain.oracle.messages import Answer, Ready, Task
-from pytest_causechain.oracle.starts import Plan, Scene, Sighting, Substitution, Survey, make_plan
-from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.oracle.values import describe_comparison, describe_message, digest_message, locate_crash
-from pytest_causechain.oracle.written import WrittenFiles
+from pytest_causechain.oracle.facts import describe_comparison, describe_message, digest_message, locate_crash
+from pytest_causechain.oracle.starts import (
+    FixtureSetup,
+    ReplayPlan,
+    SeenStart,
+    Substitution,
+    Survey,
+    WrittenFiles,
+    make_plan,
+)
+from pytest_causechain.recording.recorder import Recorder, RecordingPlugin
 from pytest_causechain.recording.seam import Seam, Watch
 from pytest_causechain.sandbox.isolation import isolate_tests
 
@@ -52,30 +61,91 @@ STATUS_WITHOUT_SUMMARY = 100
 _Spot = tuple[CodeType, int]
 
 
-def serve(connection: Connection[Any, Any], make_session: Callable[..., ReplaySession] | None = None) -> int:
+# What a Replay and its session tell each other
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTask:
+    """What the session is started with."""
+
+    arguments: tuple[str, ...]
+    basetemp: str
+    rootdir: str
+    isolation: Wish = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Collection is over; questions are welcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What does the test say when this run of it shows this observation? Without one: of the real programs.
+
+    `origins` are the commands of which it may be an observation: they tell where it wrote its files."""
+
+    test: str
+    run: Run | None = None
+    observation: Observation | None = None
+    origins: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuestion:
+    """What does this test start now? The answer is its Recording, or None when it is gone or starts nothing."""
+
+    test: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayAnswer:
+    """A verdict, or the sentence that says why there is none; `unreplayable` when that is about the test itself.
+
+    `shown` is what the real programs showed, as far as the test has seen it.
+    """
+
+    verdict: Verdict | None = None
+    refusal: str = ""
+    unreplayable: bool = False
+    shown: tuple[Observation, ...] = ()
+
+
+# What the session sends, and what it receives; None ends it.
+SessionConnection: TypeAlias = (
+    "Connection[ReplayAnswer | Recording | Ready | None, Question | RecordQuestion | SessionTask | None]"
+)
+
+
+# The session
+
+
+def serve(connection: SessionConnection) -> int:
     """Runs the session in a companion process."""
     # pytest warns of a plugin's package that was imported before, which with -W error is its end.
     pytest_causechain.__doc__ = f"{pytest_causechain.__doc__} PYTEST_DONT_REWRITE"
-    task: Task = connection.recv()
+    task = connection.recv()
+    assert isinstance(task, SessionTask)
     isolate_tests(task.isolation, [str(Path.cwd()), task.rootdir], tempfile.gettempdir())
     sys.argv = ["pytest", *task.arguments]
     disarm_cache()
-    return pytest.main(list(task.arguments), plugins=[(make_session or ReplaySession)(connection, task)])
+    return pytest.main(list(task.arguments), plugins=[ReplaySession(connection, task)])
 
 
 class ReplaySession:
-    """The plugin that turns pytest into a server of verdicts."""
+    """The plugin that turns pytest into a server of verdicts and recordings."""
 
-    def __init__(self, connection: Connection[Any, Any], task: Task) -> None:
+    def __init__(self, connection: SessionConnection, task: SessionTask) -> None:
         self.connection = connection
         self.task = task
         self.collected: list[pytest.Item] = []
         self.collection_problems: dict[str, str] = {}
         self.verdicts: dict[str, Verdict] = {}
         # What each test started itself, and each fixture of a wider scope when it was last set up with real programs.
-        self.own: dict[str, list[Sighting]] = {}
-        self.shared: dict[str, tuple[Scene, list[Sighting]]] = {}
-        self.scenes: list[Scene] = []
+        self.own: dict[str, list[SeenStart]] = {}
+        self.shared: dict[str, tuple[FixtureSetup, list[SeenStart]]] = {}
+        # Fixtures of a wider scope that are being set up, the innermost last.
+        self.setups: list[FixtureSetup] = []
         # Of the run under way.
         self.reports: list[pytest.TestReport] = []
         self.error: pytest.ExceptionInfo[BaseException] | None = None
@@ -93,9 +163,15 @@ class ReplaySession:
         disarm_options(config.option, self.task.basetemp)
         return config
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        # Changes of the environment count from here on. Tests are recorded only when somebody asks for it.
+        self.recording = RecordingPlugin(Recorder())
+
     @pytest.fixture
     def tmp_path(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Always the same: it may be part of a command line or of what is printed, and pytest's counts up."""
+        """Gives a test the same directory each time: it may be part of a command line or of what is printed, and
+        pytest's counts up."""
         name = re.sub(r"\W", "_", request.node.name)[:TMP_PATH_NAME_CHARACTERS]
         path = tmp_path_factory.getbasetemp() / f"{name}0"
         shutil.rmtree(path, ignore_errors=True)
@@ -116,15 +192,15 @@ class ReplaySession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
-        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
         if fixturedef.scope == "function":
             return (yield)
-        self.scenes.append(Scene(fixturedef, request))
+        self.setups.append(FixtureSetup(fixturedef, request))
         try:
             return (yield)
         finally:
-            self.scenes.pop()
+            self.setups.pop()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_assertrepr_compare(self, op: str, left: object, right: object) -> None:
@@ -138,7 +214,8 @@ class ReplaySession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """In place of pytest's own, but inside all its wrappers: one of them makes pytest_assertrepr_compare heard."""
+        """Runs in place of pytest's own, but inside all its wrappers: one of them has pytest_assertrepr_compare
+        called."""
         self.reports = runtestprotocol(item, log=False, nextitem=nextitem)
         return True
 
@@ -147,19 +224,23 @@ class ReplaySession:
         self.connection.send(Ready())
         with contextlib.suppress(EOFError):
             while (question := self.connection.recv()) is not None:
+                assert not isinstance(question, SessionTask)
                 self.connection.send(self.answer(question))
         pytest.exit("no more questions", STATUS_WITHOUT_SUMMARY)
 
-    def answer(self, question: Any) -> object:
+    def answer(self, question: Question | RecordQuestion) -> ReplayAnswer | Recording | None:
+        return self.record(question.test) if isinstance(question, RecordQuestion) else self.judge(question)
+
+    def judge(self, question: Question) -> ReplayAnswer:
         try:
             item = self.find_item(question.test)
             if item.nodeid not in self.verdicts:
                 self.run_real(item)
             if question.run is not None and question.observation is not None:
-                return Answer(self.run_replay(item, question.run, question.observation, question.origins))
-            return Answer(self.verdicts[item.nodeid], shown=self.list_shown(item))
+                return ReplayAnswer(self.run_replay(item, question.run, question.observation, question.origins))
+            return ReplayAnswer(self.verdicts[item.nodeid], shown=self.list_shown(item))
         except Refusal as refusal:
-            return Answer(refusal=str(refusal), unreplayable=isinstance(refusal, Unreplayable))
+            return ReplayAnswer(refusal=str(refusal), unreplayable=isinstance(refusal, Unreplayable))
 
     def find_item(self, test: str) -> pytest.Function:
         item = next((item for item in self.collected if item.nodeid == test), None)
@@ -178,8 +259,8 @@ class ReplaySession:
         return item
 
     def run_real(self, item: pytest.Function) -> None:
-        """The run with the real programs, which shows what there is to replace."""
-        survey = Survey(self.current_scene)
+        """Runs the test with its real programs, which shows what there is to replace."""
+        survey = Survey(self.setups)
         verdict = self.run(item, survey.watch)
         self.shared.update(survey.shared)
         self.own[item.nodeid] = survey.own
@@ -189,12 +270,12 @@ class ReplaySession:
         sightings = [*self.own[item.nodeid], *(seen for _, shared in self.shared.values() for seen in shared)]
         return tuple(dict.fromkeys(shown for seen in sightings if (shown := seen.shown) is not None))
 
-    def find_plan(self, item: pytest.Function, run: Run) -> Plan:
+    def find_plan(self, item: pytest.Function, run: Run) -> ReplayPlan:
         if run.fixture is None:
             plan = make_plan(run, self.own[item.nodeid], None)
         else:
-            scene, sightings = self.shared.get(run.fixture, (None, []))
-            plan = make_plan(run, sightings, scene)
+            setup, sightings = self.shared.get(run.fixture, (None, []))
+            plan = make_plan(run, sightings, setup)
         if plan is None:
             name = Path(run.command.program.path).name
             raise Unreplayable(f"{item.nodeid} did not start {name} as before: make it start the same each time.")
@@ -204,13 +285,13 @@ class ReplaySession:
         self, item: pytest.Function, run: Run, observation: Observation, origins: tuple[Command, ...]
     ) -> Verdict:
         plan = self.find_plan(item, run)
-        if plan.scene is not None:
-            plan.scene.undo()
+        if plan.setup is not None:
+            plan.setup.undo()
         with WrittenFiles() as files:
-            substitution = Substitution(plan, observation, origins, self.task.basetemp, self.current_scene, files)
+            substitution = Substitution(plan, observation, origins, self.task.basetemp, self.setups, files)
             verdict = self.run(item, substitution.watch)
-        if plan.scene is not None:
-            plan.scene.undo()  # nobody else may get what was put in its place
+        if plan.setup is not None:
+            plan.setup.undo()  # no other test may get what was put in its place
         if not substitution.is_done:
             verdict = Verdict("diverged", message="the test did not start the program as before")
         process = complete_process(plan.argvs[-1], observation)
@@ -253,12 +334,21 @@ class ReplaySession:
             crash=locate_crash(failed),
         )
 
-    def current_scene(self) -> Scene | None:
-        return self.scenes[-1] if self.scenes else None
+    def record(self, test: str) -> Recording | None:
+        """Runs a test as any session does, and records what it starts."""
+        item = next((item for item in self.collected if item.nodeid == test), None)
+        if item is None:
+            return None
+        if not item.config.pluginmanager.is_registered(self.recording):
+            item.config.pluginmanager.register(self.recording)
+        self.reports = []
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=Sibling(item))
+        records = [record for report in self.reports if (record := getattr(report, ATTRIBUTE, None)) is not None]
+        return records[0][0] if records else None
 
 
 def is_own(code: CodeType, item: pytest.Item) -> bool:
-    """Whether it is the user's: the test's file, or another below the root of the tests that nobody installed."""
+    """Tells whether it is the user's: the test's file, or another below the root of the tests that is not installed."""
     path = Path(code.co_filename)
     if path == item.path:
         return True
@@ -274,12 +364,12 @@ class Sibling:
     def listchain(self) -> list[Node]:
         return self.item.listchain()[:-1]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.item, name)
 
 
 def tear_down(session: pytest.Session, following: pytest.Item | None) -> None:
-    """All that is set up and that the following test does not need."""
+    """Tears down what the following test does not need."""
     # What a teardown of the tests before has to complain about is not about this one.
     with contextlib.suppress(Exception, pytest.fail.Exception, pytest.skip.Exception):
         session._setupstate.teardown_exact(following)
@@ -295,14 +385,14 @@ def renew_item(item: pytest.Function) -> None:
 
 
 def complete_process(argv: tuple[str, ...], observation: Observation) -> CompletedProcess[str]:
-    """A run as subprocess.run would return it; one that does not end is killed in the end."""
+    """Returns a run as subprocess.run would; one that does not end counts as killed."""
     returncode = -signal.SIGKILL if observation.ending == "timeout" else observation.returncode
     stdout, stderr = (stream.decode(errors="replace") for stream in (observation.stdout, observation.stderr))
     return CompletedProcess(list(argv), returncode, stdout, stderr)
 
 
 def ask_marker(item: pytest.Function, run: CompletedProcess[str]) -> bool | None:
-    """What the marker's fails_when says of a run; None where there is no such function."""
+    """Asks the marker's fails_when about a run; None where there is no such function."""
     marker = item.get_closest_marker("cause_chain")
     fails_when = marker.kwargs.get("fails_when") if marker is not None else None
     if fails_when is None:
@@ -312,7 +402,7 @@ def ask_marker(item: pytest.Function, run: CompletedProcess[str]) -> bool | None
 
 
 def ask_judge(item: pytest.Function, run: CompletedProcess[str]) -> Outcome | None:
-    """What the project's own judge says of a run; None where it has none, or none for this test."""
+    """Asks the project's own judge about a run; None where it has none, or none for this test."""
     judge = partial(item.ihook.pytest_causechain_judge, item=item, run=run)
     said = ask_user(f"pytest_causechain_judge, asked about {item.nodeid},", judge)
     try:
@@ -332,10 +422,90 @@ def ask_user(who: str, answer: Callable[[], object]) -> object:
 
 
 def _find_caller() -> _Spot | None:
-    """Where the assertion is whose comparison pytest reports: the first frame that is not pytest's."""
+    """Finds the assertion whose comparison pytest reports: the first frame that is not pytest's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in ("_pytest", "pluggy"):
             return frame.f_code, frame.f_lineno
         frame = frame.f_back
     return None
+
+
+# Options that would take effect a second time
+
+# They are changed after parsing: leaving them out would need to know how each plugin spells them, and blocking a
+# plugin instead (-p no:...) would make its other options unknown.
+DISARMED: dict[str, object] = {
+    # Files written at the end of a session, or emptied at its start.
+    "xmlpath": None,
+    "htmlpath": None,
+    "report_log": None,
+    "json_report": False,
+    "allure_report_dir": None,
+    "debug": None,
+    "pastebin": None,
+    # An option that is not set gives way to the ini file's.
+    "log_file": os.devnull,
+    "cov_source": [],
+    "no_cov": True,
+    "cacheclear": False,
+    # Other processes.
+    "numprocesses": None,
+    "maxprocesses": None,
+    "dist": "no",
+    "distload": False,
+    "tx": [],
+    "looponfail": False,
+    "forked": False,
+    # Which tests are run, in which order, how often, and when to stop.
+    "lf": False,
+    "failedfirst": False,
+    "newfirst": False,
+    "stepwise": False,
+    "stepwise_skip": False,
+    "stepwise_reset": False,
+    "keyword": "",
+    "markexpr": "",
+    "deselect": None,
+    "pyargs": False,
+    "reruns": None,
+    "maxfail": 0,
+    "collectonly": False,
+    "setuponly": False,
+    "setupplan": False,
+    "setupshow": False,
+    # Questions to a user who is not there.
+    "usepdb": False,
+    "trace": False,
+    # A diagnosis within the diagnosis.
+    "cause_chain": False,
+    # How failures are shown; the more there is to show, the longer each verdict takes.
+    "verbose": 0,
+    "tbstyle": "short",
+    "color": "no",
+    "durations": None,
+}
+
+
+def disarm_options(options: Namespace, basetemp: str) -> None:
+    for name, value in DISARMED.items():
+        if hasattr(options, name):
+            setattr(options, name, value)
+    # A session empties its base directory, and one that chooses it itself removes those of earlier sessions.
+    options.basetemp = basetemp
+
+
+def disarm_cache() -> None:
+    """Lets the session read what pytest keeps between sessions, while what it writes is forgotten with it.
+
+    On the class: plugins write to it as soon as there is one."""
+    written: dict[str, object] = {}
+    read = pytest.Cache.get
+
+    def get(cache: pytest.Cache, key: str, default: object) -> object:
+        return written[key] if key in written else read(cache, key, default)
+
+    def set_(cache: pytest.Cache, key: str, value: object) -> None:
+        written[key] = value
+
+    pytest.Cache.get, pytest.Cache.set = get, set_  # type: ignore[method-assign, assignment]

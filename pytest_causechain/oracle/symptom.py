@@ -1,38 +1,50 @@
-"""Turns two runs and the failing test's word on them into the oracle that tells this failure from any other.
+"""Finds out by asking the failing test what its failure is: the rule that tells it from any other failure, and which of
+the test's runs decides it.
 
-The rules stand in the order in which they are tried. One is taken only when it separates the two original runs:
+`learn_symptom` tries rules in the order in which they stand. One is taken only when it separates the two original runs:
 the failing one must be a FAIL by it and the passing one a PASS.
+
+`find_guilty` gives each run another output in turn, while all others are real. The one by which the failure changes
+where it came up, or goes away, is guilty. Outputs of the test's other runs come first: they have a form that the test
+can read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from string import ascii_letters
+from typing import TYPE_CHECKING
 
-from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.runs import Observation, Outcome, Shown
+from pytest_causechain.model.refusal import Refusal, Unreplayable
+from pytest_causechain.model.runs import Observation, Outcome, Recording, Run, Shown
 from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
-from pytest_causechain.oracle.answers import (
+from pytest_causechain.oracle.facts import derive_symptoms
+from pytest_causechain.oracle.oracles import (
     Ask,
     AssertionOracle,
+    CrashOracle,
     ExitOracle,
     FactOracle,
+    HangOracle,
     OutputOracle,
+    ReportOracle,
     Side,
     UserOracle,
+    find_report,
     is_changed,
     is_same_failure,
     shape,
     take_side,
     take_users_word,
 )
-from pytest_causechain.oracle.endings import CrashOracle, HangOracle
-from pytest_causechain.oracle.facts import derive_symptoms
-from pytest_causechain.oracle.reports import ReportOracle, find_report
-from pytest_causechain.oracle.unreplayable import Unreplayable
+
+if TYPE_CHECKING:
+    from pytest_causechain.oracle.replay import Replay
 
 # With these the other side of a comparison tells what is right; with the others, what is wrong or a limit.
 EXPECTING_OPERATORS = frozenset({"==", "in", "is"})
@@ -56,7 +68,7 @@ _INDIFFERENT = (
 
 
 def learn_symptom(passing: Observation, failing: Observation, ask: Ask) -> Oracle:
-    """The first rule that separates the two runs; `ask` has the failing test judge a run.
+    """Returns the first oracle that separates the two runs; `ask` has the failing test judge a run.
 
     A crash or a hang is known without asking, so that there `ask` may refuse as Unreplayable.
     """
@@ -148,7 +160,7 @@ def _tell_no_failure(verdict: Verdict) -> str:
 
 
 def _find_side(passing: Observation, failing: Observation, ask: Ask) -> Side | None:
-    """Where the value that a run decides stands in the failed comparison; None where that is not known."""
+    """Finds the side of the failed comparison that depends on the run; None where that is not known."""
     failure, other = ask(failing), ask(passing)
     if failure.comparison is None or failure.where is None:
         return None
@@ -173,7 +185,7 @@ def _propose_by_facts(passing: Observation, failing: Observation, side: Side, as
 
 
 def _find_observed_side(one: Comparison, other: Comparison) -> Side | None:
-    """The side on which what the program printed stands: it differs between the runs. By habit the left one."""
+    """Finds the side of what the program printed, by its being different in the two runs. By habit the left one."""
     if one.operator != other.operator:
         return None
     if one.left.text != other.left.text:
@@ -182,8 +194,8 @@ def _find_observed_side(one: Comparison, other: Comparison) -> Side | None:
 
 
 def _probe_observed_side(passing: Observation, failing: Observation, ask: Ask) -> Side | None:
-    """For a passing run that leaves no comparison: made-up runs show the side as well, as long as the test gets
-    as far as its assertion."""
+    """Finds the side by made-up runs, where the passing run leaves no comparison, as long as the test gets as far as
+    its assertion."""
     failure = ask(failing)
     assert failure.comparison is not None
     for run in chain(_alter_compared(failing, failure.comparison), _make_up_runs(passing, failing)):
@@ -196,8 +208,8 @@ def _probe_observed_side(passing: Observation, failing: Observation, ask: Ask) -
 
 
 def _alter_compared(failing: Observation, comparison: Comparison) -> Iterator[Observation]:
-    """The failing run, showing another number or word of the same form where it shows a compared one: a test that picks
-    it out of much else gets as far as before."""
+    """Yields the failing run with another number or word of the same form where it shows a compared one: a test that
+    picks it out of much else gets as far as before."""
     for value in (comparison.left, comparison.right):
         shown = value.text.strip("'\"").encode(errors="surrogateescape")
         other = shown.translate(_FOLLOWING)
@@ -228,3 +240,99 @@ def _make_up_runs(passing: Observation, failing: Observation) -> Iterator[Observ
 def _take_expectation(comparison: Comparison, side: Side) -> Value:
     other = take_side(comparison, "right" if side == "left" else "left")
     return other if comparison.operator in EXPECTING_OPERATORS else Value("scalar", other.text)
+
+
+# Of several runs
+
+# Of those before a failure, the last ones count: a test that fails at its hundredth run has looked at the others.
+MAX_RUNS = 20
+# The outputs of so many other runs are tried in the place of each.
+MAX_OTHERS = 3
+MADE_UP = (Observation("exit", 0), Observation("exit", 1), Observation("exit", 0, b"0\n", b"0\n"))
+
+AskRun = Callable[[Run, Observation], Verdict]
+
+
+def guilty_run(recording: Recording) -> Run:
+    """Returns the last run of a failing test: a test stops at the first thing wrong.
+
+    Refusal when the test started no program that can be diagnosed.
+    """
+    if recording.runs:
+        return recording.runs[-1]
+    if recording.refusals:
+        raise Refusal(recording.refusals[-1])
+    raise Refusal(f"{recording.test} starts no program: start the compiled program with subprocess.run.")
+
+
+def ask_for_guilty(replay: Replay, recording: Recording, seconds: float) -> Run:
+    """Finds the guilty run by asking the test; of one that cannot be asked, the last run that was killed, else the
+    last."""
+    test = recording.test
+    try:
+        failure = replay.base(test)
+        if failure.outcome == "failed":
+            deadline = time.monotonic() + seconds
+            return find_guilty(
+                test, recording.runs, failure, replay.shown(test), partial(replay.verdict, test), deadline
+            )
+    except Unreplayable:
+        pass  # whether that matters will turn out
+    killed = [run for run in recording.runs if run.returncode is not None and run.returncode < 0]
+    return (killed or recording.runs)[-1]
+
+
+def find_guilty(
+    test: str, runs: Sequence[Run], failure: Verdict, shown: Sequence[Observation], ask: AskRun, deadline: float
+) -> Run:
+    """Finds the last run by which the failure can be changed; Refusal when there is none.
+
+    `failure` is what the test says of its real runs, which have `shown` this. Where several runs change it, as when two
+    outputs are compared with each other, the last one is what the test was about to look at."""
+    moved: Run | None = None
+    for run in reversed(runs[-MAX_RUNS:]):
+        effects = set()
+        for observation in _choose_probes(shown):
+            if time.monotonic() >= deadline:
+                return moved or runs[-1]
+            effects.add(tell_effect(ask(run, observation), failure))
+            if "decides" in effects:
+                return run
+        if "moves" in effects and moved is None:
+            moved = run
+    if moved is None:
+        raise Refusal(
+            f"{test} fails in the same way whatever its {len(runs)} runs print and return, so that none of them "
+            "explains it: let it look at their output, exit status or files."
+        )
+    return moved
+
+
+def _choose_probes(shown: Sequence[Observation]) -> Iterator[Observation]:
+    yield from shown[-MAX_OTHERS:]
+    yield from MADE_UP
+
+
+def tell_effect(verdict: Verdict, failure: Verdict) -> str:
+    """Tells whether another output "decides" over the failure, only "moves" it to an earlier place, or does
+    "nothing"."""
+    if verdict.outcome == "passed":
+        return "decides"
+    if verdict.outcome != "failed":
+        return "moves"
+    if is_same_failure(verdict, failure):
+        if not is_changed(verdict, failure):
+            return "nothing"
+        # In a loop an earlier run may have become the one that fails there.
+        return "decides" if verdict.starts >= failure.starts else "moves"
+    return "decides" if verdict.starts >= failure.starts and _is_later(verdict, failure) else "moves"
+
+
+def _is_later(verdict: Verdict, failure: Verdict) -> bool:
+    """Tells whether the test came further: in the first place where the two ways part, it is at a later line."""
+    for one, other in zip(verdict.trail, failure.trail, strict=False):
+        if one != other:
+            file, _, line = one.rpartition(":")
+            before, _, earlier = other.rpartition(":")
+            return file == before and int(line) > int(earlier)
+    return False

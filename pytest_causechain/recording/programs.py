@@ -1,18 +1,26 @@
-"""Turns a path into a Program that can be diagnosed, or into the sentence that says why it cannot.
+"""Turns the start of a program, as a test asked for it, into a Program that can be diagnosed, or into the sentence that
+says why it cannot.
 
-Reads only the few ELF headers it needs: this happens at every start of a program in every test, and a
-passing suite must not notice it.
+Looks through wrappers: env, timeout, a shell with a simple command, libtool's scripts. What a run of the program shows,
+and how it ends, is then also what the wrapper shows; wrappers of which that is not true are refused by name. Reads only
+the few ELF headers it needs: this happens at every start of a program in every test, and a passing suite must not
+notice it.
 """
 
 from __future__ import annotations
 
 import functools
+import getopt
 import hashlib
 import mmap
 import os
+import re
+import shlex
+import signal
 import stat
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,23 +40,92 @@ from pytest_causechain.kernel.elf import (
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Program
 
+# More than anybody nests.
+MAX_WRAPPERS = 10
+
+
+@dataclass(slots=True)
+class Start:
+    """One start of a program, as a test asked for it.
+
+    `argv` and `environment` (the whole of it) keep what is not UTF-8 by surrogate escapes; with `shell` the
+    command is argv[0]. `stdin` is None while unknown, `returncode` while the test has not asked for it: both are
+    filled in by communicate, wait and poll; `stdout` and `stderr` by communicate alone, where they are pipes.
+
+    `unsupported` names the way of starting where it is one in which no program can be put in place of another.
+    `limit_status` is the exit status by which a wrapper tells that it has ended the program.
+    """
+
+    argv: tuple[str, ...]
+    executable: str | None
+    shell: bool
+    cwd: str
+    environment: dict[str, str]
+    stdin: bytes | None
+    returncode: int | None = None
+    stdout: bytes | None = None
+    stderr: bytes | None = None
+    unsupported: str | None = None
+    limit_status: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether standard input and return code are both known, so that only its output can still be learned."""
+        return self.returncode is not None and self.stdin is not None
+
+    @property
+    def wanted(self) -> str:
+        """The program to execute; empty where that is not known."""
+        return self.executable or (self.argv[0] if self.argv else "")
+
+
+class Recognised(NamedTuple):
+    """A start of a program that can be diagnosed: `inner` is its own, behind all wrappers."""
+
+    inner: Start
+    program: Program
+
+
+def recognise_start(start: Start) -> Recognised:
+    """Finds the program that is about to start; Refusal when it cannot be diagnosed."""
+    if start.unsupported is not None:
+        name = Path(start.argv[0].partition(" ")[0]).name if start.argv else "a program"
+        raise Refusal(f"{name} is started through {start.unsupported}: start it with subprocess.run instead.")
+    for _ in range(MAX_WRAPPERS):
+        # The program under test may itself be a shell or debugger, so try it before unwrapping.
+        problem = None
+        if start.wanted and not start.shell:
+            try:
+                program = identify_program(find_executable(start.wanted, start.cwd, start.environment))
+                return Recognised(start, program)
+            except Refusal as refusal:
+                problem = refusal
+        inner = unwrap(start)
+        if inner is None:
+            raise problem or Refusal("the test starts an empty command: give the path of the program.")
+        start = inner
+    raise Refusal(f"{start.wanted} is started through too many others: start the program itself from the test.")
+
+
+# The program itself
+
 # As many hexadecimal digits as a linker's own build id has.
 _CONTENT_ID_DIGITS = 40
 
 
-class _Answer(NamedTuple):
-    """What is known of one version of a file; `program` is None where there is a `sentence`."""
+class _Examination(NamedTuple):
+    """What was found in one version of a file; `program` is None where there is a `sentence`."""
 
     version: tuple[int, int, int, int]
     program: Program | None
     sentence: str
 
 
-_answers: dict[str, _Answer] = {}
+_examinations: dict[str, _Examination] = {}
 
 
 def find_executable(wanted: str, cwd: str, environment: Mapping[str, str]) -> str:
-    """The path that execvpe finds for `wanted` in `cwd`."""
+    """Returns the path that execvpe finds for `wanted` in `cwd`."""
     if "/" in wanted:
         return join_path(cwd, wanted)
     for directory in os.get_exec_path(environment):
@@ -64,29 +141,29 @@ def join_path(directory: str, name: str) -> str:
 
 
 def identify_program(path: str) -> Program:
-    """The program at `path`, with symbolic links resolved; Refusal unless it is ELF with debug information.
+    """Returns the program at `path`, with symbolic links resolved; Refusal unless it is ELF with debug information.
 
-    The answer for an unchanged file (by device, inode, size and time) comes from memory.
+    What is known of an unchanged file (by device, inode, size and time) comes from memory.
     """
     try:
         status = os.stat(path)
     except OSError:
         raise Refusal(f"{path} does not exist: build it before the tests run.") from None
     version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    answer = _answers.get(path)
-    if answer is None or answer.version != version:
+    found = _examinations.get(path)
+    if found is None or found.version != version:
         try:
-            answer = _Answer(version, _examine(Path(path)), "")
+            found = _Examination(version, _examine(Path(path)), "")
         except Refusal as refusal:
-            answer = _Answer(version, None, str(refusal))
-        _answers[path] = answer
-    if answer.program is None:
-        raise Refusal(answer.sentence)
-    return answer.program
+            found = _Examination(version, None, str(refusal))
+        _examinations[path] = found
+    if found.program is None:
+        raise Refusal(found.sentence)
+    return found.program
 
 
 def require_same_build(program: Program) -> None:
-    """A Refusal when another program has taken its place."""
+    """Raises a Refusal when another build has taken the place of this program."""
     if identify_program(program.path).build_id != program.build_id:
         raise Refusal(
             f"{Path(program.path).name} was replaced by another build after its test had run: leave it alone until the "
@@ -116,7 +193,7 @@ def _examine(path: Path) -> Program:
 
 
 def _identify_content(content: mmap.mmap, path: Path, name: str) -> str:
-    """The build id of a program that has all we need."""
+    """Returns the build id of a program that has all we need, else raises a Refusal."""
     _require_native(content, name)
     sections = {section.name: section for section in read_sections(content)}
     if b".debug_info" not in sections and b".zdebug_info" not in sections:
@@ -153,3 +230,174 @@ def _explain_missing_debug_information(
     if b".symtab" not in sections:
         return f"{name} is stripped: build it with -g, link without -s and do not strip it."
     return f"{name} has no debug information: build it with -g (and -O0 for exact variables)."
+
+
+# Wrappers
+
+SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
+
+# Short and long options, and how many words stand between them and the command.
+WRAPPERS: dict[str, tuple[str, list[str], int]] = {
+    "env": ("iu:", ["ignore-environment", "unset="], 0),
+    "nice": ("n:", ["adjustment="], 0),
+    "nohup": ("", [], 0),
+    "stdbuf": ("i:o:e:", ["input=", "output=", "error="], 0),
+    "timeout": ("fvk:s:", ["kill-after=", "signal=", "foreground", "verbose"], 1),
+}
+
+# They print more than the program, end otherwise, or run it elsewhere.
+TOOLS = frozenset(
+    {"docker", "gdb", "gdbserver", "heaptrack", "ltrace", "perf", "rr", "script", "ssh", "strace", "sudo"}
+    | {"time", "unbuffer", "valgrind", "wine", "xvfb-run"}
+)
+_EMULATOR = re.compile(r"qemu-\w+(-static)?")
+
+_SYSTEM_DIRECTORIES = frozenset(f"{top}{name}" for top in ("", "/usr", "/usr/local") for name in ("/bin", "/sbin"))
+
+# As timeout itself has it.
+TIMED_OUT, KILLED = 124, 128 + signal.SIGKILL
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+# What makes a shell do more than start a program, outside of quotes; of these, what it does between double quotes,
+# and what only at the beginning of a word.
+_SHELL_USES = {
+    **dict.fromkeys("|", "a pipe"),
+    **dict.fromkeys("<>", "a redirection"),
+    **dict.fromkeys("&;\n", "several commands"),
+    **dict.fromkeys("$`", "a substitution"),
+    **dict.fromkeys("*?[", "a pattern"),
+    **dict.fromkeys("()", "a subshell"),
+    **dict.fromkeys("~{!#", "an expansion"),
+}
+_IN_DOUBLE_QUOTES = "$`"
+_AT_BEGINNING = "~{!#"
+
+# As much of a command as a sentence can bear.
+_COMMAND_WIDTH = 40
+
+# A script of libtool says so in its first lines, and is longer than anybody needs to read.
+_SCRIPT_HEAD_BYTES = 16384
+_LIBRARY_PATH = re.compile(r'^\s*LD_LIBRARY_PATH="([^"]*)"', re.MULTILINE)
+
+
+def unwrap(start: Start) -> Start | None:
+    """Returns the start that a wrapper makes; None where `start` is no wrapper, Refusal where it cannot be looked
+    through."""
+    name = Path(start.wanted).name
+    if start.shell:
+        return _enter_shell(start, start.argv[0] if len(start.argv) == 1 else None)
+    if not start.wanted:
+        return None
+    if not _is_of_the_system(start.wanted):
+        return _enter_libtool_script(start)
+    if name in SHELLS:
+        return _enter_shell(start, start.argv[2] if len(start.argv) == 3 and start.argv[1] == "-c" else None)
+    if name in WRAPPERS:
+        return _enter_wrapper(start, name)
+    if name in ("libtool", "glibtool") and start.argv[1:2] == ("--mode=execute",):
+        return _enter_command(start, start.argv[2:])
+    if name in TOOLS or _EMULATOR.fullmatch(name):
+        raise Refusal(f"{_tell(start)} runs the program under {name}: start the program itself from the test.")
+    return _enter_libtool_script(start)
+
+
+def _is_of_the_system(wanted: str) -> bool:
+    """Tells whether it is the system's own: others may have the same name, and do something else."""
+    return "/" not in wanted or str(Path(wanted).parent) in _SYSTEM_DIRECTORIES
+
+
+def _enter_command(start: Start, words: tuple[str, ...], environment: dict[str, str] | None = None) -> Start:
+    """Enters a command line as shells and env have it: assignments, then the program."""
+    changed = dict(start.environment if environment is None else environment)
+    while words and _ASSIGNMENT.match(words[0]):
+        variable, _, value = words[0].partition("=")
+        changed[variable] = value
+        words = words[1:]
+    if not words:
+        raise Refusal(f"{_tell(start)} starts no program: give the path of the program.")
+    return replace(start, argv=words, executable=None, shell=False, environment=changed)
+
+
+def _enter_wrapper(start: Start, name: str) -> Start:
+    short, long, count = WRAPPERS[name]
+    try:
+        options, words = getopt.getopt(list(start.argv[1:]), short, long)
+    except getopt.GetoptError as error:
+        raise Refusal(f"{_tell(start)} uses an option of {name} ({error}): start the program itself.") from None
+    environment = dict(start.environment)
+    limit = start.limit_status
+    for option, value in options:
+        match name, option:
+            case "env", "-i" | "--ignore-environment":
+                environment.clear()
+            case "env", "-u" | "--unset":
+                environment.pop(value, None)
+            case "timeout", "-s" | "--signal" if value in ("9", "KILL", "SIGKILL"):
+                limit = KILLED
+    if name == "timeout":
+        limit = limit or TIMED_OUT
+    inner = tuple(words[count:])
+    if name != "env" and inner and _ASSIGNMENT.match(inner[0]):
+        raise Refusal(f"{inner[0]} is in no directory of PATH: give the path of the program.")
+    return replace(_enter_command(start, inner, environment), limit_status=limit)
+
+
+def _enter_shell(start: Start, command: str | None) -> Start:
+    if command is None:
+        raise Refusal(f"{_tell(start)} starts a shell: start the compiled program itself from the test.")
+    use = find_shell_use(command)
+    if use is not None:
+        raise Refusal(f"{_tell(start)} uses {use} of the shell: start the compiled program itself from the test.")
+    words = tuple(shlex.split(command))
+    return _enter_command(start, words[1:] if words[:1] == ("exec",) else words)
+
+
+def find_shell_use(command: str) -> str | None:
+    """Finds what a shell would do with this command besides starting a program with arguments."""
+    quote, begins = "", True
+    characters = iter(command)
+    for character in characters:
+        if character == "\\" and quote != "'":
+            if next(characters, None) is None:
+                return "a continued line"
+        elif quote:
+            if character == quote:
+                quote = ""
+            elif quote == '"' and character in _IN_DOUBLE_QUOTES:
+                return _SHELL_USES[character]
+        elif character in "'\"":
+            quote = character
+        elif character in _SHELL_USES and (begins or character not in _AT_BEGINNING):
+            return _SHELL_USES[character]
+        begins = not quote and character in " \t"
+    return "an open quotation" if quote else None
+
+
+def _enter_libtool_script(start: Start) -> Start | None:
+    """Enters the program that libtool has left in a directory beside its script, which only finds the libraries for
+    it."""
+    try:
+        script = Path(find_executable(start.wanted, start.cwd, start.environment))
+        with script.open("rb") as file:
+            if file.read(2) != b"#!":
+                return None
+            head = os.fsdecode(file.read(_SCRIPT_HEAD_BYTES))
+    except (OSError, Refusal):
+        return None
+    if "Generated by libtool" not in head:
+        return None
+    environment = dict(start.environment)
+    if found := _LIBRARY_PATH.search(head):
+        present = environment.get("LD_LIBRARY_PATH", "")
+        environment["LD_LIBRARY_PATH"] = found[1].replace("$LD_LIBRARY_PATH", present).strip(":")
+    for name in (f"lt-{script.name}", script.name):
+        program = script.parent / ".libs" / name
+        if program.is_file():
+            return replace(start, executable=str(program), environment=environment)
+    raise Refusal(f"{script.name} is a script of libtool whose program is not in .libs: build it before the tests run.")
+
+
+def _tell(start: Start) -> str:
+    line = " ".join((start.argv[0] if start.shell else shlex.join(start.argv)).split())
+    return line if len(line) <= _COMMAND_WIDTH else line[: _COMMAND_WIDTH - 3] + "..."

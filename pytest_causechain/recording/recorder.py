@@ -1,31 +1,48 @@
-"""Turns the starts seen while a test runs into its Recording."""
+"""Turns the starts seen while a test runs into its Recording, and has pytest record each test."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+import functools
+import mmap
+import os
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import pytest
+
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.runs import ABSENT, NO_FILE, Command, InputFile, Program, Recording, Run, read_input
-from pytest_causechain.recording.environment import Environments
-from pytest_causechain.recording.programs import find_executable, identify_program
-from pytest_causechain.recording.sanitizers import settle_options
+from pytest_causechain.model.runs import (
+    ABSENT,
+    ATTRIBUTE,
+    NO_FILE,
+    Command,
+    InputFile,
+    Marker,
+    Program,
+    Record,
+    Recording,
+    Run,
+    pack,
+    read_input,
+)
+from pytest_causechain.recording.programs import Recognised, Start, recognise_start
 from pytest_causechain.recording.seam import Seam
-from pytest_causechain.recording.start import Start
+
+TestOutcome = Literal["passed", "failed", "skipped"]
+
+# Of an environment; removed variables have None.
+Changes = tuple[tuple[str, str | None], ...]
+
+# Set by pytest and its plugins for each test; a program has no business with them.
+_PYTEST_VARIABLES = "PYTEST_"
+
+_OPTIONS = "ASAN_OPTIONS"
+_LEAKS = "detect_leaks"
 
 # Of a start that are looked at: who names more files has them made for it.
 MOST_ARGUMENTS = 50
-# More than anybody nests.
-MAX_WRAPPERS = 10
-
-
-class Recognised(NamedTuple):
-    """A start of a program that can be diagnosed: `inner` is its own, behind all wrappers."""
-
-    inner: Start
-    program: Program
 
 
 class _Sighting(NamedTuple):
@@ -72,7 +89,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def set_up(self, fixture: object, name: str) -> Iterator[None]:
-        """While this fixture of a wider scope is set up."""
+        """Counts what is started in this block as the fixture's, one of a wider scope than a test."""
         self._shared[fixture] = []
         self._setups.append((fixture, name))
         try:
@@ -80,8 +97,8 @@ class Recorder:
         finally:
             self._setups.remove((fixture, name))
 
-    def finish(self, outcome: Literal["passed", "failed", "skipped"], fixtures: Collection[object] = ()) -> Recording:
-        """`fixtures` are those that the test used."""
+    def finish(self, outcome: TestOutcome, fixtures: Collection[object] = ()) -> Recording:
+        """Returns the recording of the test that has ended; `fixtures` are those that it used."""
         test, self._test = self._test, ""
         shared = [sighting for fixture in fixtures for sighting in self._shared.get(fixture, ())]
         runs: list[Run] = []
@@ -124,31 +141,8 @@ class Recorder:
         sightings.append(_Sighting(self._count, start, recognised, refusal, name, inputs))
 
 
-def recognise_start(start: Start) -> Recognised:
-    """The program that is about to start; Refusal when it is none that can be diagnosed."""
-    if start.unsupported is not None:
-        name = Path(start.argv[0].partition(" ")[0]).name if start.argv else "a program"
-        raise Refusal(f"{name} is started through {start.unsupported}: start it with subprocess.run instead.")
-    for _ in range(MAX_WRAPPERS):
-        # Somebody writes shells and debuggers, too: what can be diagnosed itself is not looked through.
-        problem = None
-        if start.wanted and not start.shell:
-            try:
-                program = identify_program(find_executable(start.wanted, start.cwd, start.environment))
-                return Recognised(start, program)
-            except Refusal as refusal:
-                problem = refusal
-        from pytest_causechain.recording.wrappers import unwrap
-
-        inner = unwrap(start)
-        if inner is None:
-            raise problem or Refusal("the test starts an empty command: give the path of the program.")
-        start = inner
-    raise Refusal(f"{start.wanted} is started through too many others: start the program itself from the test.")
-
-
 def _read_inputs(start: Start) -> tuple[InputFile, ...]:
-    """Of all that its arguments may name."""
+    """Reads the files that its arguments may name."""
     found: dict[str, InputFile] = {}
     for word in start.argv[1 : 1 + MOST_ARGUMENTS]:
         name = word.rpartition("=")[2]
@@ -164,3 +158,106 @@ def _read_inputs(start: Start) -> tuple[InputFile, ...]:
 def _explain_unknown_stdin(program: Program) -> str:
     name = Path(program.path).name
     return f"{name} reads from a pipe or terminal we cannot see: pass its standard input with input= or as a file."
+
+
+# The environment
+
+
+class Environments:
+    """Tells environments as changes against the one found when this was made."""
+
+    def __init__(self) -> None:
+        self._base = dict(os.environ)
+        # The one asked about last, and the answer.
+        self._last: tuple[Mapping[str, str], Changes] = {}, ()
+
+    def derive_changes(self, environment: Mapping[str, str]) -> Changes:
+        """Returns what turns the base into `environment`."""
+        if environment is not self._last[0]:
+            names = {name for name, _value in environment.items() - self._base.items()}
+            names |= self._base.keys() - environment.keys()
+            told = sorted(name for name in names if not name.startswith(_PYTEST_VARIABLES))
+            self._last = environment, tuple((name, environment.get(name)) for name in told)
+        return self._last[1]
+
+
+def settle_options(program: Program, environment: dict[str, str]) -> dict[str, str]:
+    """Returns the environment for experiments: LeakSanitizer, which refuses to work under ptrace and ends the program,
+    is switched off unless the test has decided that itself."""
+    given = environment.get(_OPTIONS, "")
+    if _LEAKS in given or not _has_address_sanitizer(program):
+        return environment
+    return {**environment, _OPTIONS: ":".join(filter(None, (given, f"{_LEAKS}=0")))}
+
+
+@functools.lru_cache(maxsize=1000)
+def _has_address_sanitizer(program: Program) -> bool:
+    try:
+        with Path(program.path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(b"__asan_init") != -1
+    except (OSError, ValueError):
+        return False
+
+
+# The plugin
+
+
+class RecordingPlugin:
+    """Records what tests start, in the only process of pytest or in a worker of pytest-xdist.
+
+    The last report of a test gets the attribute ATTRIBUTE: its Recording, and what its marker says."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        # So far, of the test under way.
+        self.has_failed = self._is_skipped = False
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        try:
+            return (yield)
+        finally:
+            self._recorder.close()
+
+    # Not around the whole protocol: a plugin may repeat what is within it.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        self.has_failed = self._is_skipped = False
+        self._recorder.begin(item.nodeid)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        with self._recorder.set_up(fixturedef, fixturedef.argname):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        self.has_failed |= report.failed
+        self._is_skipped |= report.skipped
+        if report.when == "teardown":
+            outcome: TestOutcome = "failed" if self.has_failed else "skipped" if self._is_skipped else "passed"
+            recording = self._recorder.finish(outcome, find_fixtures(item))
+            if recording.runs or recording.refusals:
+                record = Record(recording, read_marker(item))
+                setattr(report, ATTRIBUTE, pack(record) if hasattr(item.config, "workerinput") else record)
+        return report
+
+
+def find_fixtures(item: pytest.Item) -> list[object]:
+    """Lists the fixtures that the test used; pytest has no public way to them."""
+    request = getattr(item, "_request", None)
+    return list(getattr(request, "_fixture_defs", {}).values())
+
+
+def read_marker(item: pytest.Item) -> Marker:
+    """Says what the controller must know of the marker; `fails_when` is asked for where the test is replayed."""
+    marker = item.get_closest_marker("cause_chain")
+    if marker is None:
+        return Marker()
+    program, neighbour = (str(given) if (given := marker.kwargs.get(n)) else None for n in ("program", "neighbour"))
+    is_parallel, is_skipped = bool(marker.kwargs.get("parallel", True)), bool(marker.kwargs.get("skip"))
+    return Marker(program, neighbour, is_parallel, is_skipped)

@@ -1,4 +1,4 @@
-"""Turns every start of a program into a Start, and can put an Observation in the program's place.
+"""Shows every start of a program in this process, and can put an Observation in the program's place.
 
 One seam is enough: subprocess.run, call, check_output, getoutput, os.popen and Popen itself all end in
 Popen._execute_child. It is private, but has been there since Python 3.0; its parameters vary, hence the bound
@@ -14,23 +14,35 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from subprocess import Popen
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from pytest_causechain.recording.detours import make_detours
-from pytest_causechain.recording.environment import copy_environment
-from pytest_causechain.recording.patch import Patch
-from pytest_causechain.recording.programs import join_path
-from pytest_causechain.recording.standard_input import NOT_GIVEN, Feed, read_given_stdin
-from pytest_causechain.recording.start import Start
+from pytest_causechain.recording.programs import Start, join_path
+from pytest_causechain.recording.streams import (
+    NOT_GIVEN,
+    Descriptors,
+    Feed,
+    Process,
+    StandIn,
+    describe_stand_in,
+    find_feed,
+    read_given_stdin,
+    substitute_process,
+)
 
 if TYPE_CHECKING:
+    from subprocess import _CMD, _ENV
+
+    from _typeshed import ReadableBuffer, StrOrBytesPath
+
     from pytest_causechain.model.runs import Observation
 
 # Called at each start: None runs the real program, an Observation is delivered as if the program had shown it.
 Watch = Callable[[Start], "Observation | None"]
+Function = Callable[..., object]
 
 
 class Seam:
@@ -52,7 +64,7 @@ class Seam:
             _installed.append(self)
 
     def remove(self) -> None:
-        """Harmless when not installed; seams may be removed in any order."""
+        """Removes it, in any order with others; harmless when it is not installed."""
         with _lock:
             if self.is_installed:
                 _installed.remove(self)
@@ -76,6 +88,48 @@ class Seam:
 
 _lock = threading.Lock()
 _installed: list[Seam] = []
+
+
+def _show(start: Start, seams: Sequence[Seam]) -> Observation | None:
+    """Asks the seams, until one returns what is to be shown in the program's place."""
+    for seam in seams:
+        try:
+            observation = seam.watch(start)
+        except Exception as error:
+            seam.error = seam.error or error
+        else:
+            if observation is not None:
+                return observation
+    return None
+
+
+class FunctionPatch:
+    """Puts functions in the place of those of `owner`, a module or class; each is made from the one that it finds."""
+
+    def __init__(self, owner: object, replacements: Mapping[str, Callable[[Function], Function]]) -> None:
+        self._owner, self._replacements = owner, replacements
+        # The functions in whose place ours stand, and ours.
+        self._real: dict[str, Function] = {}
+        self._ours: dict[str, Function] = {}
+
+    def install(self) -> None:
+        for name, make in self._replacements.items():
+            present = vars(self._owner)[name]
+            if present is not self._ours.get(name):
+                if present is not self._real.get(name):  # else ours is ready: making it takes longer than all the rest
+                    self._real[name], self._ours[name] = present, make(present)
+                setattr(self._owner, name, self._ours[name])
+
+    def remove(self) -> None:
+        """Puts the real functions back. Ours may be covered by a later patch of others; it then stays and only passes
+        calls on."""
+        for name, ours in self._ours.items():
+            if vars(self._owner)[name] is ours:
+                setattr(self._owner, name, self._real[name])
+
+
+# Popen
+
 # Where a process keeps its Start and what is fed to it. Never asked for by vars: from then on Python finds all
 # attributes of the process in a slower way.
 _ATTRIBUTE = "_causechain_start"
@@ -86,89 +140,88 @@ _LIBRARIES = ("asyncio", "psutil")
 # After each of them more is known of a process.
 _ENDINGS = ("communicate", "wait", "poll")
 
-# Of the parameters of _execute_child, those that tell about a start.
-_TELLING = ("args", "executable", "shell", "cwd", "env", "p2cread", "p2cwrite")
+
+class _Call(NamedTuple):
+    """The parameters of _execute_child that tell about a start, by their names."""
+
+    args: _CMD
+    executable: StrOrBytesPath | None
+    shell: bool
+    cwd: StrOrBytesPath | None
+    env: _ENV | None
+    p2cread: int
+    p2cwrite: int
 
 
-def _replace_execute_child(real: Callable[..., None]) -> Callable[..., None]:
+def _replace_execute_child(real: Function) -> Function:
     names = tuple(inspect.signature(real).parameters)[1:]
-    places = tuple((name, names.index(name)) for name in _TELLING if name in names)
+    places = tuple((name, names.index(name)) for name in _Call._fields if name in names)
 
     @functools.wraps(real)
-    def _execute_child(process: Popen[Any], *args: Any, **kwargs: Any) -> None:
+    def _execute_child(process: Process, *args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
         # One that is still covered by somebody's patch would show the same start again.
         seams = () if hasattr(process, _ATTRIBUTE) else tuple(reversed(_installed))
-        stand_in: dict[str, Any] = {}
+        stand_in: StandIn | None = None
         try:
-            library = _find_library() if seams else None
-            if library == "asyncio":
-                _listen_to_loops()
-            told = {name: args[at] if at < len(args) else kwargs[name] for name, at in places} if seams else {}
-            observation = _show_start(process, told, seams) if seams else None
-            if observation is not None:
-                from pytest_causechain.recording.substitute import Descriptors, describe_stand_in, substitute_process
-
-                call = dict(zip(names, args, strict=False)) | kwargs
-                descriptors = Descriptors(*(call[name] for name in Descriptors._fields))
-                if library is None:
-                    substitute_process(process, descriptors, observation)
-                    return
-                stand_in = describe_stand_in(descriptors, observation)
+            if seams:
+                library = _find_library()
+                if library == "asyncio":
+                    _listen_to_loops()
+                told = _Call(**{name: args[at] if at < len(args) else kwargs[name] for name, at in places})
+                observation = _show_start(process, told, seams)
+                if observation is not None:
+                    call = dict(zip(names, args, strict=False)) | kwargs
+                    descriptors = Descriptors(*(call[name] for name in Descriptors._fields))
+                    if library is None:
+                        substitute_process(process, descriptors, observation)
+                        return
+                    stand_in = describe_stand_in(descriptors, observation)
         except Exception as error:
             for seam in seams:
                 seam.error = seam.error or error
+        if stand_in is None:
+            real(process, *args, **kwargs)
+            return
         try:
-            if stand_in:
-                real(process, **(call | stand_in))
-            else:
-                real(process, *args, **kwargs)
+            real(process, **{**call, **stand_in})
         finally:
-            for descriptor in stand_in.get("pass_fds", ()):
+            for descriptor in stand_in["pass_fds"]:
                 os.close(descriptor)
 
     return _execute_child
 
 
-def _replace_ending(real: Callable[..., Any]) -> Callable[..., Any]:
+def _replace_ending(real: Function) -> Function:
     shows = real.__name__ == "communicate"
 
     @functools.wraps(real)
-    def ending(process: Popen[Any], *args: Any, **kwargs: Any) -> Any:
+    def ending(process: Process, *args: object, **kwargs: object) -> object:
         __tracebackhide__ = True
         start, _feed = getattr(process, _ATTRIBUTE, _UNSEEN)
         if start is None or (start.is_known and not shows):
             return real(process, *args, **kwargs)
-        shown: Any = None
+        shown: object = None
         try:
             shown = real(process, *args, **kwargs)
             return shown
         finally:
             with _harmless:
-                complete_start(process, shown if shows else None)
+                complete_start(process, shown if isinstance(shown, tuple) else None)
 
     return ending
 
 
-def _show_start(process: Popen[Any], told: dict[str, Any], seams: tuple[Seam, ...]) -> Observation | None:
-    """What is to be shown in the program's place."""
+def _show_start(process: Process, told: _Call, seams: Sequence[Seam]) -> Observation | None:
+    """Shows a start to the seams; returns what is to be shown in the program's place."""
     start = describe_start(told)
-    feed = Feed(process) if told["p2cwrite"] != NOT_GIVEN else None
+    feed = Feed(process) if told.p2cwrite != NOT_GIVEN else None
     setattr(process, _ATTRIBUTE, (start, feed))
-    for seam in seams:
-        observation = _ask(seam, start)
-        if observation is not None:
-            return observation
-    return None
-
-
-def _show_detour(start: Start) -> None:
-    for seam in reversed(_installed):
-        _ask(seam, start)
+    return _show(start, seams)
 
 
 def _find_library() -> str | None:
-    """The library whose code called Popen, if it is one that goes on with the process id."""
+    """Finds the library whose code called Popen, if it is one that goes on with the process id."""
     if sys.modules.keys().isdisjoint(_LIBRARIES):
         return None
     frame = sys._getframe()
@@ -178,16 +231,8 @@ def _find_library() -> str | None:
     return package if package in _LIBRARIES else None
 
 
-def _ask(seam: Seam, start: Start) -> Observation | None:
-    try:
-        return seam.watch(start)
-    except Exception as error:
-        seam.error = seam.error or error
-        return None
-
-
-def complete_start(process: Popen[Any], shown: tuple[Any, Any] | None = None) -> None:
-    """What is known now of how the process went; `shown` is what communicate returned."""
+def complete_start(process: Process, shown: tuple[str | bytes | None, ...] | None = None) -> None:
+    """Adds what is known now of how the process went; `shown` is what communicate returned: stdout and stderr."""
     start, feed = getattr(process, _ATTRIBUTE, _UNSEEN)
     if start is None:
         return
@@ -203,32 +248,131 @@ def _as_bytes(output: str | bytes | None) -> bytes | None:
     return output.encode(errors="surrogateescape") if isinstance(output, str) else output
 
 
-def describe_start(told: dict[str, Any]) -> Start:
-    """The Start for what a call of Popen._execute_child tells, by name."""
-    given = told["args"]
+def describe_start(told: _Call) -> Start:
+    given = told.args
     argv = [given] if isinstance(given, (str, bytes, os.PathLike)) else given
     return Start(
         argv=tuple([word if type(word) is str else os.fsdecode(word) for word in argv]),
-        executable=None if told["executable"] is None else os.fsdecode(told["executable"]),
-        shell=bool(told["shell"]),
+        executable=None if told.executable is None else os.fsdecode(told.executable),
+        shell=bool(told.shell),
         # Not resolved: the program may look at the name it was given.
-        cwd=join_path(os.getcwd(), os.fsdecode(told["cwd"])) if told["cwd"] else os.getcwd(),
-        environment=copy_environment(told["env"]),
-        stdin=read_given_stdin(told["p2cread"], told["p2cwrite"]),
+        cwd=join_path(os.getcwd(), os.fsdecode(told.cwd)) if told.cwd else os.getcwd(),
+        environment=copy_environment(told.env),
+        stdin=read_given_stdin(told.p2cread, told.p2cwrite),
     )
 
 
+# Set anew by pytest for each part of each test, as os.environ keeps it.
+_CURRENT_TEST = b"PYTEST_CURRENT_TEST"
+
+# The environment of this process when last looked at, and the same as text.
+_inherited: tuple[dict[bytes, bytes], dict[str, str]] = {}, {}
+
+
+def copy_environment(given: _ENV | None) -> dict[str, str]:
+    """Returns the environment given to Popen, as text; of what programs inherit, the same dictionary as long as nothing
+    changes."""
+    global _inherited
+    if given is not None:
+        return {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}
+    # Bytes: to have os.environ decode all of them at each start takes longer than all the rest of recording.
+    present: dict[bytes, bytes] = getattr(os.environ, "_data", None) or dict(os.environb)
+    if _CURRENT_TEST in present:
+        _inherited[0][_CURRENT_TEST] = present[_CURRENT_TEST]
+    if present != _inherited[0]:
+        _inherited = dict(present), copy_environment(present)
+        _inherited[1].pop(os.fsdecode(_CURRENT_TEST), None)
+    return _inherited[1]
+
+
+# Starts that do not come by Popen, shown so that they can be named
+
+# Called by each of spawnl, spawnve, ...: the only function of os that is private here.
+_SPAWN = "_spawnvef"
+_DETOURS = ("system", "posix_spawn", "posix_spawnp", _SPAWN, "forkpty")
+# Those who call pty.fork for others.
+_TERMINAL_LIBRARIES = ("pexpect", "ptyprocess")
+
+
+def _replace_detour(name: str, real: Function) -> Function:
+    @functools.wraps(real)
+    def watched(*args: object, **kwargs: object) -> object:
+        __tracebackhide__ = True
+        # Popen may use posix_spawn itself, and was seen already.
+        if sys._getframe(1).f_globals.get("__name__") != "subprocess":
+            _show(_describe_detour(name, args, kwargs), tuple(reversed(_installed)))
+        return real(*args, **kwargs)
+
+    return watched
+
+
+def _describe_detour(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Start:
+    way = {_SPAWN: "os.spawn*", "forkpty": _find_terminal_library()}.get(name, f"os.{name}")
+    words: Sequence[StrOrBytesPath] = ()
+    if name == "system":
+        words = [args[0] if args else kwargs["command"]]
+    elif name == _SPAWN:
+        words = args[2]
+    elif name != "forkpty":
+        words = args[1] if len(args) > 1 else kwargs["argv"]
+    argv = tuple(os.fsdecode(word) for word in words)
+    return Start(argv, None, name == "system", str(Path.cwd()), dict(os.environ), None, unsupported=way)
+
+
+def _find_terminal_library() -> str:
+    """Finds the outermost of the libraries through which pty.fork was called; else that function itself."""
+    found = "pty.fork"
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package in _TERMINAL_LIBRARIES:
+            found = package
+        frame = frame.f_back
+    return found
+
+
 _patches = (
-    Patch(Popen, {"_execute_child": _replace_execute_child, **dict.fromkeys(_ENDINGS, _replace_ending)}),
-    make_detours(_show_detour),
+    FunctionPatch(Popen, {"_execute_child": _replace_execute_child, **dict.fromkeys(_ENDINGS, _replace_ending)}),
+    FunctionPatch(os, {name: functools.partial(_replace_detour, name) for name in _DETOURS if hasattr(os, name)}),
 )
-_loop_patches: list[Patch] = []
+
+
+# asyncio's event loops, which feed programs and wait for them without asking Popen
+
+_loop_patches: list[FunctionPatch] = []
 
 
 def _listen_to_loops() -> None:
+    """Patches the transports of asyncio, which is imported only by those who use it."""
     if not _loop_patches:
-        from pytest_causechain.recording.loops import make_loop_patches
+        from asyncio.base_subprocess import BaseSubprocessTransport
+        from asyncio.unix_events import _UnixWritePipeTransport  # type: ignore[attr-defined]
 
-        _loop_patches.extend(make_loop_patches(complete_start))
+        _loop_patches.append(FunctionPatch(_UnixWritePipeTransport, {"write": _replace_write}))
+        _loop_patches.append(FunctionPatch(BaseSubprocessTransport, {"_process_exited": _replace_process_exited}))
     for patch in _loop_patches:
         patch.install()
+
+
+def _replace_write(real: Function) -> Function:
+    @functools.wraps(real)
+    def write(transport: object, data: ReadableBuffer) -> object:
+        result = real(transport, data)
+        with _harmless:
+            feed = find_feed(vars(transport)["_pipe"])
+            if feed is not None:
+                feed.keep(data)
+        return result
+
+    return write
+
+
+def _replace_process_exited(real: Function) -> Function:
+    @functools.wraps(real)
+    def _process_exited(transport: object, returncode: int) -> object:
+        result = real(transport, returncode)
+        with _harmless:
+            complete_start(vars(transport)["_proc"])
+        return result
+
+    return _process_exited

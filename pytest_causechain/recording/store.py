@@ -31,13 +31,13 @@ _DECODER = json.JSONDecoder()
 
 
 class RecordingStore:
-    """The recordings below `directory`, which is made when there is something to keep."""
+    """Keeps recordings below `directory`, which is made when there is something to keep."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def load(self, build_id: str) -> list[Recording]:
-        """The passing tests that ran this build, latest first; what cannot be read is left out."""
+        """Returns the passing tests that ran this build, latest first; what cannot be read is left out."""
         found = []
         for line in self._read(build_id).values():
             with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
@@ -45,7 +45,7 @@ class RecordingStore:
         return [recording for recording in found if recording.outcome == "passed"]
 
     def recall(self, paths: Collection[str]) -> list[Recording]:
-        """The passing tests that ran a program at one of these paths, whatever its build was; latest first."""
+        """Returns the passing tests that ran a program at one of these paths, whatever its build was; latest first."""
         known: dict[str, Recording] = {}
         for _time, file in sorted(self._list_files(), reverse=True):
             for recording in self.load(file.stem):
@@ -72,7 +72,7 @@ class RecordingStore:
             self._prune()
 
     def _read(self, build_id: str) -> dict[str, str]:
-        """The recordings by test, as they were written."""
+        """Returns the recordings by test, as they were written."""
         try:
             schema, *lines = self._path(build_id).read_text("ascii").splitlines()
             # A recording begins with its test.
@@ -105,7 +105,7 @@ class RecordingStore:
 
 
 def _without_inputs(recording: Recording) -> Recording:
-    """They are found anew when the test is run again."""
+    """Drops the input files, which are read anew when the test is run again."""
     if not any(run.command.inputs for run in recording.runs):
         return recording
     runs = tuple(run._replace(command=run.command._replace(inputs=())) for run in recording.runs)
@@ -113,7 +113,7 @@ def _without_inputs(recording: Recording) -> Recording:
 
 
 def _limit(lines: list[str]) -> list[str]:
-    """As many as may be kept, from the first on; one that does not fit gives way to later ones that do."""
+    """Returns as many as may be kept, from the first on; one that does not fit gives way to later ones that do."""
     kept: list[str] = []
     room = MAX_BYTES_PER_BUILD
     for line in lines:

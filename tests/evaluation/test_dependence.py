@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pytest_causechain.evaluation.dependence import Graph, make_graph
+from benchmarks.evaluation.dependence import Graph, make_graph
 
 SOURCE = """\
 int limit;

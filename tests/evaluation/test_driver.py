@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.evaluation.__main__ import halve, main
-from pytest_causechain.evaluation.driver import Plan, Task, shuffle_versions
-from pytest_causechain.evaluation.expectation import Expectations, Shown, run_test
-from pytest_causechain.evaluation.manifest import Manifest, Subject, Version, read_manifest
+from benchmarks.evaluation.__main__ import halve, main
+from benchmarks.evaluation.driver import Plan, Task, shuffle_versions
+from benchmarks.evaluation.manifest import Manifest, Subject, Version, read_manifest
+from benchmarks.evaluation.suite import Expectations, Shown, run_test
 from pytest_causechain.model.runs import Command, Observation, Program, Run
 
 SOURCE = """\
@@ -52,7 +52,7 @@ def manifest(tmp_path: Path) -> Path:
 
 def run_main(arguments: list[str]) -> str:
     """Its output; in a process of its own, since those that it starts beside itself last as long as it does."""
-    command = [sys.executable, "-m", "pytest_causechain.evaluation", *arguments]
+    command = [sys.executable, "-m", "benchmarks.evaluation", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

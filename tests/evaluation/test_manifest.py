@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from manifests import change, write
 
-from pytest_causechain.evaluation.manifest import read_manifest
-from pytest_causechain.evaluation.reading import ManifestError
+from benchmarks.evaluation.manifest import ManifestError, read_manifest
 
 
 @pytest.fixture

@@ -2,18 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_causechain.evaluation.formulas import (
+from benchmarks.evaluation.measures import (
     Counts,
     best_by_coverage,
     blame,
+    chance_of_hit,
+    chance_within,
+    count_examined,
     dstar,
     nearest_neighbour,
     ochiai,
     op2,
     rank_by,
+    share_within,
     tarantula,
 )
-from pytest_causechain.evaluation.scores import chance_of_hit, chance_within, count_examined, share_within
 
 
 def lines(*numbers: int) -> tuple[tuple[str, int], ...]:

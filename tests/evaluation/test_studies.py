@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from manifests import change, write
 
-from pytest_causechain.evaluation.reading import ManifestError
-from pytest_causechain.evaluation.studies import Sign, SignOracle, main, read_studies
+from benchmarks.evaluation.manifest import ManifestError
+from benchmarks.evaluation.studies import Sign, SignOracle, main, read_studies
 from pytest_causechain.model.runs import Observation, Outcome
 
 SOURCE = """\

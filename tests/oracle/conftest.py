@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from talking import CONFTEST, DECLINED, ENDING, PLAIN_MODULE, SUITE, TALK
+from talking import CACHE, CONFTEST, DECLINED, ENDING, PLAIN_MODULE, SUITE, TALK
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "conftest.py").write_text(CONFTEST)
     (directory / "plain_module.py").write_text(PLAIN_MODULE)
     (directory / "test_suite.py").write_text(SUITE)
+    (directory / "test_cache.py").write_text(CACHE)
     (directory / "test_declined.py").write_text(DECLINED)
     (directory / "test_ending.py").write_text(ENDING)
     return directory

@@ -7,7 +7,7 @@ from pathlib import Path
 from pytest_causechain.model.isolation import Wish
 from pytest_causechain.model.runs import Command, Observation, Run
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.oracle.replay import Replay, ReplaySetup
 from pytest_causechain.recording.programs import identify_program
 
 # Far more than any replay here takes: only a defect makes a test wait for it.
@@ -217,6 +217,14 @@ def documented():
     \"\"\"
 """
 
+CACHE = """
+def test_cache(talk, request):
+    talk("0", "0")
+    words = [request.config.cache.get("word", None)]
+    request.config.cache.set("word", "changed")
+    assert [*words, request.config.cache.get("word", None)] == []
+"""
+
 PLAIN_MODULE = """
 def check_list(text, expected):
     assert text.split() == expected
@@ -255,8 +263,15 @@ def printed(stdout: str, code: int = 0) -> Observation:
     return Observation("exit", code, stdout.encode())
 
 
-def make_replay(suite: Path, *files: str, arguments: tuple[str, ...] = (), isolation: Wish = "auto") -> Replay:
-    return Replay(suite, suite, arguments, files, TIMEOUT_SECONDS, isolation=isolation)
+def make_replay(
+    directory: Path,
+    *files: str,
+    arguments: tuple[str, ...] = (),
+    isolation: Wish = "auto",
+    invocation_dir: Path | None = None,
+) -> Replay:
+    setup = ReplaySetup(directory, arguments, invocation_dir or directory, TIMEOUT_SECONDS, isolation=isolation)
+    return Replay(setup, files)
 
 
 def ask_last(replay: Replay, suite: Path, test: str, observation: Observation) -> Verdict:

@@ -6,14 +6,17 @@ import pytest
 
 from pytest_causechain.model.verdict import Value
 from pytest_causechain.oracle.facts import (
+    MAX_ELEMENTS,
     MAX_SENTENCE_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
     Fact,
     Symptom,
     derive_symptoms,
+    describe_message,
+    describe_value,
     shorten,
     tell_symptom,
 )
-from pytest_causechain.oracle.values import MAX_ELEMENTS, MAX_TEXT_CHARACTERS, describe_message, describe_value
 
 
 def best_symptom(failing: object, passing: object, expected: object) -> Symptom:

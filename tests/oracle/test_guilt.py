@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.runs import Command, Observation, Program, Run
+from pytest_causechain.model.runs import Command, Observation, Program, Recording, Run
 from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.guilt import find_guilty
-from pytest_causechain.oracle.values import describe_comparison
+from pytest_causechain.oracle.facts import describe_comparison
+from pytest_causechain.oracle.symptom import find_guilty, guilty_run
 
 PROGRAM = Program("/bin/prog", "1")
 
@@ -119,3 +119,17 @@ class TestGuilty:
 
     def test_out_of_time_the_last(self):
         assert find(look_at_both, "52", "1", deadline=-math.inf) == 1
+
+
+class TestGuiltyRun:
+    def test_the_last(self):
+        runs = tuple(Run(Command(Program("/sample", "1"), ("sample", word), "/")) for word in "12")
+        assert guilty_run(Recording("t", "failed", runs)) is runs[-1]
+
+    def test_none_but_refused(self):
+        with pytest.raises(Refusal, match=r"^sample is stripped: do not\.$"):
+            guilty_run(Recording("t", "failed", (), ("a: b.", "sample is stripped: do not.")))
+
+    def test_none(self):
+        with pytest.raises(Refusal, match=r"^t starts no program: start "):
+            guilty_run(Recording("t", "failed"))

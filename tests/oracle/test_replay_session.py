@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from talking import TALK, TIMEOUT_SECONDS, ask_last, make_replay, printed
 
+from pytest_causechain.model.refusal import Unreplayable
 from pytest_causechain.oracle.replay import Replay, find_last_words
-from pytest_causechain.oracle.unreplayable import Unreplayable
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ class TestBuild:
         # Built elsewhere, it has another build id: the paths in its debug information differ.
         # What is counted is seen by nobody else, were it isolated.
         files = ("test_building.py", "test_other.py")
-        with Replay(tmp_path, tmp_path, [], files, TIMEOUT_SECONDS, isolation="off") as replay:
+        with make_replay(tmp_path, *files, isolation="off") as replay:
             for test in (tests[0], tests[1], tests[0]):
                 assert replay.base(test).outcome == "failed"
                 assert ask_last(replay, suite, test, printed("1\n")).outcome == "passed"
@@ -95,33 +95,22 @@ class TestDisarmed:
         monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only --junitxml=other.xml")
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine" / "precious").touch()
+        cache = tmp_path / "kept" / "v"
+        cache.mkdir(parents=True)
+        (cache / "word").write_text('"kept"')
         before = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file()}
+        files, arguments = ["test_suite.py", "test_cache.py"], (*self.ARGUMENTS, "-o", f"cache_dir={tmp_path / 'kept'}")
         test = "test_suite.py::test_list"
-        with Replay(suite, tmp_path, self.ARGUMENTS, ["test_suite.py"], TIMEOUT_SECONDS) as replay:
+        with make_replay(suite, *files, arguments=arguments, invocation_dir=tmp_path) as replay:
             assert replay.base(test).comparison.left.elements == ("'0'", "'11'")
             assert ask_last(replay, suite, test, printed("11 14\n")).outcome == "passed"
-        assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "precious"]
+            # The cache is read, and what is written to it is forgotten.
+            assert replay.base("test_cache.py::test_cache").comparison.left.text == "['kept', 'changed']"
+        assert (cache / "word").read_text() == '"kept"'
+        left = ["kept", "kept/v", "kept/v/word", "mine", "mine/precious"]
+        assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == left
         after = {path: path.read_bytes() for path in suite.rglob("*") if path.is_file() if path.suffix != ".pyc"}
         assert after == {path: content for path, content in before.items() if path.suffix != ".pyc"}
-
-    def test_cache_is_read_but_not_written(self, suite, tmp_path):
-        (tmp_path / "pytest.ini").write_text("[pytest]\ncache_dir = kept\n")
-        values = tmp_path / "kept" / "v"
-        values.mkdir(parents=True)
-        (values / "word").write_text('"kept"')
-        (tmp_path / "test_cache.py").write_text(
-            "import subprocess\n"
-            "def test_cache(request):\n"
-            f"    subprocess.run([{str(suite / 'talk')!r}, '0', '0'])\n"
-            "    words = [request.config.cache.get('word', None)]\n"
-            "    request.config.cache.set('word', 'changed')\n"
-            "    assert [*words, request.config.cache.get('word', None)] == []\n"
-        )
-        test = "test_cache.py::test_cache"
-        with Replay(tmp_path, tmp_path, [], ["test_cache.py"], TIMEOUT_SECONDS) as replay:
-            assert replay.base(test).comparison.left.text == "['kept', 'changed']"
-        assert (values / "word").read_text() == '"kept"'
-        assert list(values.rglob("*")) == [values / "word"]
 
 
 class TestEndings:
@@ -162,7 +151,7 @@ class TestEndings:
         test = "test_a.py::test_a"
         (tmp_path / "conftest.py").write_text(conftest)
         (tmp_path / "test_a.py").write_text("def test_a(): pass")
-        with Replay(tmp_path, tmp_path, [], ["test_a.py"], TIMEOUT_SECONDS) as replay:
+        with make_replay(tmp_path, "test_a.py") as replay:
             for _ in range(2):
                 with pytest.raises(Unreplayable, match=rf"{test} cannot be replayed because .*{sentence}"):
                     ask_last(replay, suite, test, printed(""))
@@ -175,7 +164,7 @@ class TestEndings:
             r"test_a is not collected when run alone \(ModuleNotFoundError: No module named 'nonexistent_module'\): ",
             r"test_c is not collected when run alone: ",
         )
-        with Replay(tmp_path, tmp_path, [], ["test_a.py", "test_b.py"], TIMEOUT_SECONDS) as replay:
+        with make_replay(tmp_path, "test_a.py", "test_b.py") as replay:
             for test, sentence in zip(tests, sentences, strict=True):
                 with pytest.raises(Unreplayable, match=sentence):
                     replay.base(test)
@@ -199,10 +188,11 @@ class TestEndings:
         source = f"""
 from pathlib import Path
 from pytest_causechain.model.observation import Observation
-from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.oracle.replay import Replay, ReplaySetup
 from pytest_causechain.recording.programs import identify_program
 suite, test = Path({str(suite)!r}), {self.LEAVING!r}
-with Replay(suite, suite, [], ["test_ending.py"], {TIMEOUT_SECONDS}, isolation="off") as replay:
+setup = ReplaySetup(suite, (), suite, {TIMEOUT_SECONDS}, isolation="off")
+with Replay(setup, ["test_ending.py"]) as replay:
     replay.base(test)
     print(replay._process.directory, flush=True)
     input()

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_causechain.model.refusal import Refusal
+from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.runs import Frame, Observation, Outcome
 from pytest_causechain.model.verdict import Verdict
+from pytest_causechain.oracle.facts import describe_comparison
 from pytest_causechain.oracle.symptom import learn_symptom
-from pytest_causechain.oracle.unreplayable import Unreplayable
-from pytest_causechain.oracle.values import describe_comparison
 
 PASS, FAIL, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.UNRESOLVED
 

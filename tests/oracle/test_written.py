@@ -6,13 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from talking import TIMEOUT_SECONDS
+from talking import make_replay
 
 from pytest_causechain.model.runs import Command, Observation, Program, Run
-from pytest_causechain.oracle.places import relocate_files
-from pytest_causechain.oracle.replay import Replay
+from pytest_causechain.oracle.starts import WrittenFiles, relocate_files
 from pytest_causechain.oracle.symptom import learn_symptom
-from pytest_causechain.oracle.written import WrittenFiles
 from pytest_causechain.recording.programs import identify_program
 
 PROGRAM = Program("/bin/prog", "1")
@@ -109,7 +107,7 @@ def saving(tmp_path_factory):
 @pytest.fixture(scope="module")
 def replay(saving):
     # Isolated, it would write to a view that nobody else sees.
-    with Replay(saving, saving, [], ["test_save.py"], TIMEOUT_SECONDS, isolation="off") as replay:
+    with make_replay(saving, "test_save.py", isolation="off") as replay:
         yield replay
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_causechain.recording.programs import Start
 from pytest_causechain.recording.seam import Seam
-from pytest_causechain.recording.start import Start
 
 SOURCE = r"""
 #include <stdio.h>

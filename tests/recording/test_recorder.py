@@ -1,3 +1,5 @@
+"""What a Recorder keeps of a test's starts."""
+
 from __future__ import annotations
 
 import os
@@ -11,7 +13,7 @@ import pytest
 
 from pytest_causechain.model.runs import ABSENT, MOST_BYTES, Recording
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.recording.recorder import Recorder
+from pytest_causechain.recording.recorder import Recorder, settle_options
 
 
 class Recorded:
@@ -261,7 +263,24 @@ def test_errors_of_ours_do_not_reach_the_test(program, monkeypatch):
     def fail(path: str) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pytest_causechain.recording.recorder.identify_program", fail)
+    monkeypatch.setattr("pytest_causechain.recording.programs.identify_program", fail)
     with Recorded() as it:
         assert subprocess.check_output([program], input=b"x") == b"x"
     assert it.recording.runs == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "settled"),
+    [
+        ({}, {"ASAN_OPTIONS": "detect_leaks=0"}),
+        ({"ASAN_OPTIONS": "verbosity=1"}, {"ASAN_OPTIONS": "verbosity=1:detect_leaks=0"}),
+        ({"ASAN_OPTIONS": "detect_leaks=1"}, {"ASAN_OPTIONS": "detect_leaks=1"}),
+    ],
+)
+def test_leaks_are_not_looked_for(build, given, settled):
+    program = identify_program(str(build("checked", "-g", "-fsanitize=address")))
+    assert settle_options(program, given) == settled
+
+
+def test_other_programs_are_left_alone(program):
+    assert settle_options(identify_program(str(program)), {"A": "1"}) == {"A": "1"}

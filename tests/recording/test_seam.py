@@ -11,9 +11,9 @@ from subprocess import DEVNULL, PIPE, Popen
 import pytest
 
 from pytest_causechain.model.runs import Observation
-from pytest_causechain.recording import standard_input
+from pytest_causechain.recording import streams
+from pytest_causechain.recording.programs import Start
 from pytest_causechain.recording.seam import Seam
-from pytest_causechain.recording.start import Start
 
 METHODS = ("_execute_child", "communicate", "wait", "poll")
 
@@ -121,14 +121,14 @@ class TestStdin:
         assert starts[0].stdin == b"456789"
 
     def test_a_file_too_large(self, starts, program, tmp_path, monkeypatch):
-        monkeypatch.setattr(standard_input, "MAX_STDIN_BYTES", 9)
+        monkeypatch.setattr(streams, "MAX_STDIN_BYTES", 9)
         (tmp_path / "input").write_bytes(b"0123456789")
         with (tmp_path / "input").open("rb") as file:
             subprocess.run([program], stdin=file, stdout=DEVNULL)
         assert starts[0].stdin is None
 
     def test_input_too_large(self, starts, program, monkeypatch):
-        monkeypatch.setattr(standard_input, "MAX_STDIN_BYTES", 9)
+        monkeypatch.setattr(streams, "MAX_STDIN_BYTES", 9)
         assert subprocess.check_output([program], input=b"0123456789") == b"0123456789"
         subprocess.run([program], input=b"0123456789", stdout=DEVNULL)
         assert [start.stdin for start in starts] == [None, None]

@@ -11,8 +11,8 @@ from subprocess import DEVNULL, PIPE, Popen
 import pytest
 
 from pytest_causechain.model.runs import Observation
+from pytest_causechain.recording.programs import Start
 from pytest_causechain.recording.seam import Seam
-from pytest_causechain.recording.start import Start
 
 
 def substituted(observation: Observation) -> Seam:

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.recording.recorder import recognise_start
-from pytest_causechain.recording.start import Start
-from pytest_causechain.recording.wrappers import find_shell_use
+from pytest_causechain.recording.programs import Start, find_shell_use, recognise_start
 
 
 def started(*argv: str, shell: bool = False, cwd: str = "/", **environment: str) -> Start:

@@ -198,7 +198,7 @@ class TestPicture:
 
 def test_networkx_is_not_loaded_before_it_is_asked_for():
     source = (
-        "import pytest_causechain.inspection, pytest_causechain.states.pictures, sys; print('networkx' in sys.modules)"
+        "import pytest_causechain.compare, pytest_causechain.states.pictures, sys; print('networkx' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"

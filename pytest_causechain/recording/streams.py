@@ -1,23 +1,130 @@
-"""Turns a Popen about to start into one whose program seems to have run and shown an Observation.
+"""The standard streams of a started program: what it finds on its standard input and, where an Observation is put in
+its place, what it seems to print.
 
-Mostly there is no process at all, which is fastest. Who goes on with the process id gets a small one that writes what
-was observed and ends in the same way.
+Mostly there is no process then at all, which is fastest. Who goes on with the process id gets a small one that writes
+what was observed and ends in the same way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import signal
 import stat
 import termios
 import threading
+import weakref
+from pathlib import Path
 from subprocess import Popen, TimeoutExpired
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from pytest_causechain.model.runs import Observation
-from pytest_causechain.recording.standard_input import NOT_GIVEN
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+# More than this is neither kept in memory nor compared with anything: a test that feeds more counts as unknown.
+MAX_STDIN_BYTES = 64 * 1024 * 1024
+
+# Descriptors of _execute_child that were not asked for.
+NOT_GIVEN = -1
+
+# A process of whatever kind of streams.
+Process = Popen[Any]
+
+# Where a raw file keeps its Feed.
+_ATTRIBUTE = "_causechain_feed"
+
+
+def read_given_stdin(read_end: int, write_end: int) -> bytes | None:
+    """Reads the standard input of a program about to start, or returns None where it is not known (yet)."""
+    if write_end != NOT_GIVEN:
+        return None  # a pipe: its Feed knows later
+    if read_end == NOT_GIVEN:
+        return _read_ahead(0) if _is_regular(0) else b""
+    if _is_regular(read_end):
+        return _read_ahead(read_end)
+    return b"" if os.fstat(read_end).st_rdev == Path(os.devnull).stat().st_rdev else None
+
+
+def _is_regular(descriptor: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:  # a closed standard input
+        return False
+
+
+def _read_ahead(descriptor: int) -> bytes | None:
+    """Reads from the descriptor's position on, which does not move."""
+    position = os.lseek(descriptor, 0, os.SEEK_CUR)
+    size = os.fstat(descriptor).st_size - position
+    if size > MAX_STDIN_BYTES:
+        return None
+    content = bytearray()
+    while len(content) < size:
+        part = os.pread(descriptor, size - len(content), position + len(content))
+        if not part:
+            break
+        content += part
+    return bytes(content)
+
+
+class Feed:
+    """Listens to what the test writes to a process through a pipe.
+
+    Popen makes process.stdin before it starts the child. All writing by hand ends in the `write` of the raw
+    file below it, looked up on the instance; only communicate writes around it, from `_input`, and asyncio, which
+    tells by `keep`.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._written: bytearray | None = bytearray()
+        raw = process.stdin
+        raw = getattr(raw, "buffer", raw)
+        raw = getattr(raw, "raw", raw)
+        # The raw file holds this function: by a weak reference back, files nobody closes still close at once.
+        self._raw = itself = weakref.ref(raw)
+
+        def write(data: ReadableBuffer) -> int | None:
+            target = itself()
+            assert target is not None
+            try:
+                count = io.FileIO.write(target, data)  # type: ignore[arg-type]
+            except BrokenPipeError:
+                self.keep(data)  # the program ended without reading all it was given
+                raise
+            self.keep(memoryview(data).cast("B")[: count or 0])
+            return count
+
+        raw.write = write  # type: ignore[method-assign, union-attr]
+        setattr(raw, _ATTRIBUTE, self)
+
+    def keep(self, data: ReadableBuffer) -> None:
+        if self._written is None:
+            return
+        if len(self._written) + memoryview(data).nbytes > MAX_STDIN_BYTES:
+            self._written = None
+        else:
+            self._written += data
+
+    def bytes_given(self, process: Process) -> bytes | None:
+        """Returns all that was fed; None as long as more may follow: the pipe is open and the process alive."""
+        raw = self._raw()
+        is_open = raw is not None and not raw.closed
+        if self._written is None or (is_open and process.returncode is None):
+            return None
+        given = bytes(self._written) + bytes(getattr(process, "_input", None) or b"")
+        return given if len(given) <= MAX_STDIN_BYTES else None
+
+
+def find_feed(raw: object) -> Feed | None:
+    """Finds the Feed that listens to this raw file."""
+    return getattr(raw, _ATTRIBUTE, None)
+
+
+# In a program's place
 
 # No process ever has it: it is above the largest pid_max.
 NO_PROCESS_ID = 0x7FFFFFFF
@@ -42,12 +149,12 @@ class Descriptors(NamedTuple):
 
 
 if TYPE_CHECKING:
-    _Process = Popen[Any]
+    _ProcessBase = Process
 else:
-    _Process = object
+    _ProcessBase = object
 
 
-class _Substituted(_Process):
+class _Substituted(_ProcessBase):
     """Stands before a process's own class: everything that would ask the kernel for the child.
 
     As with a real child, the returncode is None until poll or wait is called. A run without end can be waited
@@ -65,7 +172,7 @@ class _Substituted(_Process):
             self.returncode = self._causechain_returncode
         return self.returncode
 
-    def _internal_poll(self, _deadstate: int | None = None, *_: Any) -> int | None:
+    def _internal_poll(self, _deadstate: int | None = None, *_: object) -> int | None:
         # _deadstate is given when the process object goes away.
         if self.returncode is None and (not self._causechain_hangs or _deadstate is not None):
             self.returncode = self._causechain_returncode
@@ -75,10 +182,11 @@ class _Substituted(_Process):
         if self.poll() is None and sig not in HARMLESS_SIGNALS:
             self.returncode = -sig
 
-    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+    def communicate(self, input: object = None, timeout: float | None = None) -> tuple[object, object]:
         __tracebackhide__ = True
         try:
-            return super().communicate(input, timeout)
+            output: tuple[object, object] = super().communicate(input, timeout)
+            return output
         except TimeoutExpired as expired:
             if self._causechain_hangs:
                 # Raised by our _wait, which knows neither the whole timeout nor the output.
@@ -87,18 +195,18 @@ class _Substituted(_Process):
             raise
 
 
-_classes: dict[type[Any], type[Any]] = {}
+_classes: dict[type[Process], type[Process]] = {}
 
 
-def _substituted_class(own: type[Any]) -> type[Any]:
-    """Made once for each class of processes and named like it: a test may look at the repr."""
+def _substituted_class(own: type[Process]) -> type[Process]:
+    """Makes one for each class of processes, named like it: a test may look at the repr."""
     if own not in _classes:
         names = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
         _classes[own] = type(own.__name__, (_Substituted, own), names)
     return _classes[own]
 
 
-def substitute_process(process: Popen[Any], descriptors: Descriptors, observation: Observation) -> None:
+def substitute_process(process: Process, descriptors: Descriptors, observation: Observation) -> None:
     """Does what _execute_child does, but for the child."""
     to_stdout, to_stderr = _share_out(descriptors, observation)
     hangs = observation.ending == "timeout"
@@ -121,7 +229,7 @@ def substitute_process(process: Popen[Any], descriptors: Descriptors, observatio
 
 
 def _share_out(descriptors: Descriptors, observation: Observation) -> tuple[bytes, bytes]:
-    """What goes to the descriptors of stdout and stderr, which with stderr=STDOUT are one."""
+    """Returns what goes to the descriptors of stdout and stderr, which with stderr=STDOUT are one."""
     if descriptors.errwrite != NOT_GIVEN and descriptors.errwrite == descriptors.c2pwrite:
         # C keeps what is written to a stdout that is no terminal until the end, and stderr not at all.
         return observation.stderr + observation.stdout, b""
@@ -172,10 +280,19 @@ def _write_all(descriptor: int, content: bytes) -> None:
     os.close(descriptor)
 
 
-def describe_stand_in(descriptors: Descriptors, observation: Observation) -> dict[str, Any]:
+class StandIn(TypedDict):
     """The arguments of _execute_child, by name, that start the stand-in for a program.
 
-    What it writes is in files without a name, which go with it."""
+    What it writes is in files without a name, `pass_fds`, to be closed when it has been started."""
+
+    args: list[str]
+    executable: str
+    shell: bool
+    close_fds: bool
+    pass_fds: tuple[int, ...]
+
+
+def describe_stand_in(descriptors: Descriptors, observation: Observation) -> StandIn:
     to_stdout, to_stderr = _share_out(descriptors, observation)
     files = [_keep(content) for content in (to_stdout, to_stderr)]
     steps = ["ulimit -c 0", f"/bin/cat /dev/fd/{files[0]}", f"/bin/cat /dev/fd/{files[1]} >&2"]

@@ -1,4 +1,4 @@
-"""The command: python -m pytest_causechain.evaluation MANIFEST."""
+"""The command: python -m benchmarks.evaluation MANIFEST."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_causechain.evaluation.dependence import make_graph
-from pytest_causechain.evaluation.driver import Plan, Task, evaluate, know_suite, shuffle_versions
-from pytest_causechain.evaluation.manifest import read_manifest
-from pytest_causechain.evaluation.measures import Measure, measure
-from pytest_causechain.evaluation.picture import draw_picture
-from pytest_causechain.evaluation.reading import ManifestError
-from pytest_causechain.evaluation.records import Record
-from pytest_causechain.evaluation.tables import table_hits, table_statements, tell_all
+from benchmarks.evaluation.dependence import make_graph
+from benchmarks.evaluation.driver import Plan, Record, Task, evaluate, know_suite, shuffle_versions
+from benchmarks.evaluation.manifest import ManifestError, read_manifest
+from benchmarks.evaluation.measures import Measure, measure
+from benchmarks.evaluation.tables import draw_picture, table_hits, table_statements, tell_all
 
 
 def count(text: str) -> int:
@@ -28,11 +25,11 @@ def count(text: str) -> int:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_causechain.evaluation",
+        prog="python -m benchmarks.evaluation",
         description="Diagnose programs whose defects are known, and tell how good the suspects are. A run that was "
         "ended goes on where it was when it is started again.",
     )
-    parser.add_argument("manifest", type=Path, help="the programs, tests and defects (evaluation/manifest.py)")
+    parser.add_argument("manifest", type=Path, help="programs, tests and defects (benchmarks/evaluation/manifest.py)")
     parser.add_argument("--output", type=Path, default=Path("build/evaluation"), help="directory for the results")
     parser.add_argument("--suites", type=Path, help="directory for what the tests do (default: suites in OUTPUT)")
     parser.add_argument("--failing", type=count, default=1, metavar="N", help="failing tests of each version (1)")

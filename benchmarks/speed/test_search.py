@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "search"))
 
 from simulated import CASES, Result, group, make_experiment, run_dd, run_ddmin
 

@@ -1,4 +1,4 @@
-"""Captures the states of two runs at one place in the source, for whoever wants to look at them."""
+"""Compares the states of two runs at one place in the source, for scripts that look at states themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 60.0
 def compare_runs(
     passing: Command, failing: Command, place: str, visit: int = 1, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> StateComparison:
-    """The states of both runs when they come to a line, given as "sample.c:29", for the visit-th time."""
+    """Compares the states of both runs when they reach a line, given as "sample.c:29", for the visit-th time."""
     with RemoteLab(passing, failing, deadline=time.monotonic() + timeout_seconds) as lab:
         stop = find_stop(lab, place, visit)
         layouts = Layouts(lab.program.types)

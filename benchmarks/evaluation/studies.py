@@ -13,7 +13,7 @@ Paths are relative to the file's directory. Programs run in the environment of t
 `fails_when` is found fails, another one passes; one that ends with a status that neither of the two runs has, or not by
 itself, is unresolved.
 
-python -m pytest_causechain.evaluation.studies STUDIES"""
+python -m benchmarks.evaluation.studies STUDIES"""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_causechain.diagnosis import Pair, diagnose_pair
-from pytest_causechain.evaluation.driver import open_share
-from pytest_causechain.evaluation.reading import Example, ManifestError, Reader, read_json
-from pytest_causechain.evaluation.suite import make_command
-from pytest_causechain.evaluation.tables import make_table
+from benchmarks.evaluation.driver import open_share
+from benchmarks.evaluation.manifest import Example, ManifestError, Reader, read_json
+from benchmarks.evaluation.suite import make_command
+from benchmarks.evaluation.tables import make_table
+from pytest_causechain.controller.method import Pair, find_chain
+from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Chain, Rule
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.report.artefacts import write_artefacts
 from pytest_causechain.report.text import WHOLE, render_text
-from pytest_causechain.settings import Settings
 
 SCHEMA = "causechain-studies/1"
 
@@ -88,6 +88,14 @@ class SignOracle:
         return Outcome.FAIL if self.sign.is_shown(observation) else Outcome.PASS
 
 
+@dataclass(frozen=True, slots=True)
+class SignJudge:
+    sign: Sign
+
+    def learn_oracle(self, passing: Observation, failing: Observation) -> SignOracle:
+        return SignOracle(self.sign, passing, failing)
+
+
 def read_studies(path: Path) -> list[Study]:
     return _Reader(path.resolve().parent).studies(read_json(path))
 
@@ -127,14 +135,14 @@ class _Reader(Reader):
         return Sign(output=output, pattern=pattern)
 
 
-def make_study(study: Study, settings: Settings) -> Chain:
+def make_study(study: Study, budget: Budget, setup: LabSetup) -> Chain:
     try:
         program = identify_program(str(study.program))
     except Refusal as refusal:
         return Chain(study.name, "none", str(refusal))
     commands = (make_command(program, study.passing), make_command(program, study.failing))
     pair = Pair(*commands, study.passing.name, study.name)
-    return diagnose_pair(pair, partial(SignOracle, study.sign), settings)
+    return find_chain(pair, SignJudge(study.sign), budget, setup)
 
 
 def tell_study(chain: Chain, artefacts: Path) -> str:
@@ -157,10 +165,10 @@ def row_of_study(chain: Chain) -> list[object]:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_causechain.evaluation.studies",
+        prog="python -m benchmarks.evaluation.studies",
         description="Find out why a program does in one run what it does not do in another.",
     )
-    parser.add_argument("studies", type=Path, help="the programs, runs and questions (evaluation/studies.py)")
+    parser.add_argument("studies", type=Path, help="programs, runs and questions (benchmarks/evaluation/studies.py)")
     parser.add_argument("--output", type=Path, default=Path("build/studies"), help="directory for the results")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for each question (60)")
     return parser.parse_args(arguments)
@@ -178,7 +186,7 @@ def main(arguments: list[str]) -> int:
     chains, texts = [], []
     for study in studies:
         with open_share() as share:
-            chain = make_study(study, Settings(timeout_seconds=options.timeout, cache=output / "cache", share=share))
+            chain = make_study(study, Budget(options.timeout), LabSetup(cache=output / "cache", share=share))
         chains.append(chain)
         texts.append(tell_study(chain, write_artefacts(chain, output)))
         print(texts[-1], flush=True)

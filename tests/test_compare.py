@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.inspection import compare_runs
+from pytest_causechain.compare import compare_runs
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command
 from pytest_causechain.recording.programs import identify_program

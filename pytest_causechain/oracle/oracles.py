@@ -1,17 +1,165 @@
-"""Oracles that ask the failing test about a run: fails_when, the exit status, facts of its comparison, the assertion,
-the output."""
+"""The oracles: each tells from what a run showed whether it is the failure in question, and its rule says by which
+sign.
+
+Crash, hang and the program's own reports are told by the run alone. All others ask the failing test about it: the
+user's own function, the exit status, facts of a comparison, the assertion, the output. Between a run and its twin,
+which have the same input, the whole output is compared.
+"""
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from pytest_causechain.model.chain import Rule
-from pytest_causechain.model.runs import Observation, Outcome
+from pytest_causechain.model.runs import Frame, Observation, Outcome
 from pytest_causechain.model.verdict import Comparison, Value, Verdict
-from pytest_causechain.oracle.exact import find_telling_file, tell_written
 from pytest_causechain.oracle.facts import TEXT_KINDS, Symptom, shorten, tell_kind, tell_symptom
+
+# How a run ends
+
+# Deeper callers differ between runs that crash for one and the same reason.
+SIGNATURE_DEPTH = 2
+
+# The place of a crash: own functions, innermost first; functions that recurse into each other are one entry.
+Signature = tuple[frozenset[str], ...]
+
+
+def fold_backtrace(backtrace: tuple[Frame, ...]) -> Signature:
+    """Returns the innermost own functions; an endless recursion looks the same wherever the stack ends."""
+    groups: list[frozenset[str]] = []
+    for frame in backtrace:
+        if frame.file is None:
+            continue
+        again = next((i for i, group in enumerate(groups) if frame.function in group), len(groups))
+        groups[again:] = [frozenset({frame.function}.union(*groups[again:]))]
+    return tuple(groups[:SIGNATURE_DEPTH])
+
+
+def name_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+@dataclass(frozen=True, slots=True)
+class CrashOracle:
+    """FAIL: the same signal at the same place. A crash elsewhere is another failure."""
+
+    failing: Observation
+
+    @property
+    def rule(self) -> Rule:
+        places = ["/".join(f"{name}()" for name in sorted(group)) for group in fold_backtrace(self.failing.backtrace)]
+        where = f" in {' called from '.join(places)}" if places else ""
+        return Rule("crash", f"it is killed by {name_signal(self.failing.code)}{where}")
+
+    def judge(self, observation: Observation) -> Outcome:
+        if observation.ending == "exit":
+            return Outcome.PASS
+        if (observation.ending, observation.code) != ("signal", self.failing.code):
+            return Outcome.UNRESOLVED
+        expected = fold_backtrace(self.failing.backtrace)
+        same = not expected or fold_backtrace(observation.backtrace) == expected
+        return Outcome.FAIL if same else Outcome.UNRESOLVED
+
+
+@dataclass(frozen=True, slots=True)
+class HangOracle:
+    """FAIL: no end within the time limit."""
+
+    @property
+    def rule(self) -> Rule:
+        return Rule("hang", "it has not ended when its time is up")
+
+    def judge(self, observation: Observation) -> Outcome:
+        match observation.ending:
+            case "timeout":
+                return Outcome.FAIL
+            case "exit":
+                return Outcome.PASS
+            case _:
+                return Outcome.UNRESOLVED
+
+
+# What the program reports itself before it ends: assert(), and the sanitizers of the compilers
+
+_ASSERTION = re.compile(
+    rb"^(?:[^\n:]+: )?(?P<file>[^\n:]+):(?P<line>\d+): (?:[^\n]*: )?Assertion [`'](?P<what>[^\n]*)' failed",
+    re.MULTILINE,
+)
+_UNDEFINED = re.compile(rb"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: runtime error: (?P<what>[^\n:]*)", re.MULTILINE)
+_SUMMARY = re.compile(
+    rb"^SUMMARY: (?P<tool>\w+Sanitizer): (?P<what>\S+)(?: (?P<file>[^\s:()]+):(?P<line>\d+))?", re.MULTILINE
+)
+# The first of a stack that is not the sanitizer's own.
+_FRAME = re.compile(rb"^ +#\d+ \S+ in [^\n]* (?P<file>(?![^\n]*sanitizer)[^\s:()]+):(?P<line>\d+)", re.MULTILINE)
+# Values and sizes belong to a run, not to the kind of the failure.
+_NUMBER = re.compile(r"-?\b(0x[0-9a-f]+|\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`what` went wrong at `where`, if that is known; `is_fatal`: the program did not go on then."""
+
+    tool: str
+    what: str
+    where: str | None
+    is_fatal: bool
+
+
+def find_report(observation: Observation) -> Report | None:
+    """Finds the first failure that the run reported on stderr."""
+    found = {
+        "assert": _ASSERTION.search(observation.stderr),
+        "": _SUMMARY.search(observation.stderr),
+        "UndefinedBehaviorSanitizer": _UNDEFINED.search(observation.stderr),
+    }
+    for tool, match in found.items():
+        if match is not None:
+            place = (_FRAME.search(observation.stderr) or match) if tool == "" else match
+            what = match["what"].decode(errors="replace").strip()
+            return Report(
+                tool or match["tool"].decode(),
+                what if tool == "assert" else _NUMBER.sub("...", what),
+                _tell_place(place),
+                is_fatal=tool != "UndefinedBehaviorSanitizer",
+            )
+    return None
+
+
+def _tell_place(match: re.Match[bytes]) -> str | None:
+    if match["file"] is None:
+        return None
+    return f"{match['file'].rpartition(b'/')[2].decode(errors='replace')}:{match['line'].decode()}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOracle:
+    """FAIL: the same report from the same place. Another one is another failure."""
+
+    failing: Report
+
+    @property
+    def rule(self) -> Rule:
+        where = f" at {self.failing.where}" if self.failing.where else ""
+        if self.failing.tool == "assert":
+            return Rule("crash", f"the assertion {self.failing.what}{where} does not hold")
+        return Rule("crash", f"{self.failing.tool} reports {self.failing.what}{where}")
+
+    def judge(self, observation: Observation) -> Outcome:
+        report = find_report(observation)
+        if report == self.failing:
+            return Outcome.FAIL
+        return Outcome.PASS if report is None and observation.ending == "exit" else Outcome.UNRESOLVED
+
+
+# What the failing test says
 
 # What the failing test says of a run.
 Ask = Callable[[Observation], Verdict]
@@ -20,12 +168,12 @@ Side = Literal["left", "right"]
 
 
 def is_same_failure(one: Verdict, other: Verdict) -> bool:
-    """Whether both failed at the same place, reached in the same way, with the same exception."""
+    """Tells whether both failed at the same place, reached in the same way, with the same exception."""
     return one.outcome == other.outcome == "failed" and (one.exception, one.trail) == (other.exception, other.trail)
 
 
 def is_changed(verdict: Verdict, failure: Verdict) -> bool:
-    """Whether the test says anything else than it said when it failed."""
+    """Tells whether the test says anything else than it said when it failed."""
     return not is_same_failure(verdict, failure) or (verdict.digest, verdict.comparison) != (
         failure.digest,
         failure.comparison,
@@ -38,7 +186,7 @@ def take_side(comparison: Comparison, side: Side) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class UserOracle:
-    """What the user's own function says: the marker's fails_when, or the project's judge.
+    """Takes the word of the user's own function: the marker's fails_when, or the project's judge.
 
     Where fails_when says no, only a run that ended by itself is a PASS; a run of which the judge says nothing is
     unresolved."""
@@ -61,7 +209,7 @@ class UserOracle:
 
 
 def take_users_word(ask: Ask, failing: Observation) -> UserOracle | None:
-    """The user's oracle, where there is one for this test: its marker's comes before the project's."""
+    """Returns the user's oracle for this test, if there is one: its marker's comes before the project's."""
     verdict = ask(failing)
     is_marker = verdict.fails_when is not None
     return UserOracle(ask, is_marker) if is_marker or verdict.judged is not None else None
@@ -134,7 +282,7 @@ class AssertionOracle:
 
 
 def tell_assertion(failure: Verdict, side: Side | None) -> str:
-    """What does not hold, about the value that a run decides."""
+    """Words what does not hold, about the value that depends on the run."""
     comparison = failure.comparison
     if comparison is None or side is None:
         place = f" at {failure.where}" if failure.where else ""
@@ -156,7 +304,7 @@ def tell_assertion(failure: Verdict, side: Side | None) -> str:
 
 
 def shape(value: Value) -> tuple[str, bool]:
-    """What two values must share to be compared by facts: an empty list lacks everything, but shows nothing."""
+    """Returns what two values must share to be compared by facts: an empty list lacks everything, but shows nothing."""
     return "text" if value.kind in TEXT_KINDS else value.kind, bool(value.elements)
 
 
@@ -227,3 +375,49 @@ class OutputOracle:
             return Outcome.PASS
         passed = observation.ending == "exit" and self.ask(observation).outcome == "passed"
         return Outcome.PASS if passed else Outcome.UNRESOLVED
+
+
+def find_telling_file(passing: Observation, failing: Observation) -> str | None:
+    """Returns the name of the first file that they wrote differently, if nothing else tells the two runs apart."""
+    if failing.shown[:-1] != passing.shown[:-1]:
+        return None
+    other = [file for file in failing.files if file not in passing.files]
+    missing = [file for file in passing.files if file not in failing.files]
+    return next((Path(path).name for path, _content in (*other, *missing)), None)
+
+
+def tell_written(file: str) -> str:
+    return f"it writes to {file} exactly what the failing run wrote"
+
+
+@dataclass(frozen=True, slots=True)
+class ExactOracle:
+    """FAIL: the run shows what the failing one showed. PASS: the test passes."""
+
+    twin: Observation
+    failing: Observation
+    passes: Callable[[Observation], bool]
+
+    @property
+    def rule(self) -> Rule:
+        if self.failing.ending == "timeout":
+            return Rule("hang", "it has not ended when its time is up")
+        if self.failing.ending == "signal":
+            return Rule("crash", "it is killed by the same signal and prints the same as the failing run")
+        file = find_telling_file(self.twin, self.failing)
+        if file is not None:
+            return Rule("output", tell_written(file))
+        if (self.twin.stdout, self.twin.stderr) == (self.failing.stdout, self.failing.stderr):
+            return Rule("exit", f"it exits with status {self.failing.code} ({self.twin.code} in its twin)")
+        return Rule("output", "it prints exactly what the failing run printed")
+
+    def judge(self, observation: Observation) -> Outcome:
+        if self._is_as_failing(observation):
+            return Outcome.FAIL
+        return Outcome.PASS if self.passes(observation) else Outcome.UNRESOLVED
+
+    def _is_as_failing(self, observation: Observation) -> bool:
+        failing = self.failing
+        if failing.ending == observation.ending == "timeout":
+            return True  # how much it printed until then is chance
+        return observation.shown == failing.shown

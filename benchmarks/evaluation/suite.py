@@ -1,22 +1,79 @@
-"""What the tests of a faulty version do: which of them fail, and which lines some of them execute."""
+"""Runs the tests of a faulty version: which of them fail, and which lines some of them execute.
+
+A test is known only by what the correct program shows; Expectations answers for it as a replayed test would."""
 
 from __future__ import annotations
 
 import functools
 import random
+import subprocess
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_causechain.evaluation.expectation import Shown, run_test
-from pytest_causechain.evaluation.manifest import Subject, Version
-from pytest_causechain.evaluation.reading import Example
+from benchmarks.evaluation.manifest import Example, Subject, Version
 from pytest_causechain.lab.laboratory import name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.runs import Command, Program
+from pytest_causechain.model.runs import Command, Observation, Program, Run
+from pytest_causechain.model.verdict import Verdict
+from pytest_causechain.oracle.facts import describe_comparison
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.findings import Line
+
+# A run of a program that ends at all takes some milliseconds.
+RUN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """`returncode` is None for a run that did not end."""
+
+    returncode: int | None
+    stdout: bytes
+
+
+def run_test(program: Path, test: Example) -> Shown:
+    stdin = test.stdin.read_bytes() if test.stdin is not None else b""
+    try:
+        run = subprocess.run(
+            [program, *test.argv],
+            input=stdin,
+            cwd=test.cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=RUN_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Shown(None, b"")
+    return Shown(run.returncode, run.stdout)
+
+
+class Expectations:
+    """Answers for tests as a replay does: as if each were `assert run.returncode == ...; assert run.stdout == ...`."""
+
+    def __init__(self, expected: Mapping[str, Shown]) -> None:
+        self._expected = expected
+        self.timeout_seconds = 0.0  # answers come at once
+
+    def close(self) -> None:
+        pass
+
+    def base(self, test: str) -> Verdict:
+        """Which tests fail has been found out by running them."""
+        return Verdict("failed")
+
+    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
+        expected = self._expected[test]
+        status = None if observation.ending == "timeout" else observation.returncode
+        compared = ((status, expected.returncode), (observation.stdout, expected.stdout))
+        for line, (shown, wanted) in enumerate(compared, start=1):
+            if shown != wanted:
+                comparison = describe_comparison("==", shown, wanted)
+                return Verdict("failed", "AssertionError", trail=(f"{test}:{line}",), comparison=comparison)
+        return Verdict("passed")
+
 
 # Runs whose lines are recorded by one laboratory, and the time for it.
 BATCH = 100

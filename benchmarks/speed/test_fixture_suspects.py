@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.evaluation.driver import Plan, Task, evaluate, know_suite, shuffle_versions
-from pytest_causechain.evaluation.manifest import read_manifest
-from pytest_causechain.evaluation.measures import measure
+from benchmarks.evaluation.driver import Plan, Task, evaluate, know_suite, shuffle_versions
+from benchmarks.evaluation.manifest import read_manifest
+from benchmarks.evaluation.measures import measure
 
 FIXTURES = Path(__file__).parents[2] / "fixtures_c"
 # The place that the defect's line had among the suspects when this was written.

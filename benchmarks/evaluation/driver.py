@@ -1,31 +1,82 @@
-"""Diagnoses faulty versions by the way that a user's failing tests go, several at a time."""
+"""Diagnoses faulty versions the way a user's failing tests are diagnosed, several at a time.
+
+Each result is a Record, one line of JSON in results.jsonl, so that an interrupted evaluation can go on."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
-from pytest_causechain.case import Case
-from pytest_causechain.evaluation.expectation import Expectations, Shown
-from pytest_causechain.evaluation.manifest import Manifest, Subject, Version
-from pytest_causechain.evaluation.reading import Example
-from pytest_causechain.evaluation.records import Record, append_record, read_records, write_whole
-from pytest_causechain.evaluation.suite import Suite, make_command, measure_suite, show_all
+from benchmarks.evaluation.manifest import Example, Manifest, Subject, Version
+from benchmarks.evaluation.suite import Expectations, Shown, Suite, make_command, measure_suite, show_all
+from pytest_causechain.controller.failing_test import FailingTest
+from pytest_causechain.controller.strategy import Investigation
 from pytest_causechain.lab.pool import Share, open_pool
-from pytest_causechain.model.chain import Chain
-from pytest_causechain.model.codec import decode
+from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.model.chain import Chain, Statistics
+from pytest_causechain.model.codec import decode, encode
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Program, Recording, Run
 from pytest_causechain.neighbours.ranking import explain_absence, rank_neighbours
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.repairs.findings import Line
-from pytest_causechain.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Of the diagnosis of `tests[0]`, with the repairs of the other ones; none of them: no test fails.
+
+    `ranking` are the suspects in order, those of equal rank together; `repaired` are the lines with a repair,
+    `transitions` the lines that the chain against the neighbour blames. `reason` is set where there is no chain, or no
+    whole one."""
+
+    program: str
+    version: str
+    tests: tuple[str, ...] = ()
+    status: str = "none"
+    reason: str | None = None
+    peer: str | None = None
+    ranking: tuple[tuple[Line, ...], ...] = ()
+    transitions: tuple[Line, ...] = ()
+    repaired: tuple[Line, ...] = ()
+    statistics: Statistics = field(default_factory=Statistics)
+
+    @property
+    def key(self) -> str:
+        return f"{self.program}/{self.version}"
+
+
+def read_records(path: Path) -> list[Record]:
+    """A last line that was cut off when the run was ended is left out."""
+    records = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            record: Record = decode(Record, json.loads(line))
+        except (ValueError, TypeError):
+            continue
+        records[record.key] = record
+    return list(records.values())
+
+
+def append_record(path: Path, record: Record) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(encode(record)) + "\n")
+
+
+def write_whole(path: Path, value: Any) -> None:
+    """Never half of it, whenever the run is ended."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(encode(value)))
+    unfinished.replace(path)
+
 
 Progress = Callable[[str], None]
 
@@ -101,9 +152,9 @@ def evaluate_version(task: Task) -> Record:
         if not suite.failing:
             return replace(record, reason="no test fails.")
         with open_share(plan.workers) as share:
-            cases = open_cases(task, suite, suite.failing[: plan.failing], share)
-            record = replace(record, tests=tuple(case.test for case in cases))
-            first, *others = cases
+            investigations = open_investigations(task, suite, suite.failing[: plan.failing], share)
+            record = replace(record, tests=tuple(one.failing.test for one in investigations))
+            first, *others = investigations
             first.also_failing += others
             chain = first.find_chain()
             transitions = know_transitions(task, first)
@@ -131,12 +182,12 @@ def know_suite(task: Task) -> Suite:
     return suite
 
 
-def know_transitions(task: Task, case: Case) -> tuple[Line, ...]:
+def know_transitions(task: Task, investigation: Investigation) -> tuple[Line, ...]:
     """The lines at which the cause moves, between the first failing run and its neighbour. Found once for each build,
     since it takes longer than a diagnosis, which tells of the neighbour in brief where it has a twin."""
     path = name_file(task, "-transitions")
     if not path.exists():
-        chain = case.find_neighbours_chain()
+        chain = investigation.find_neighbours_chain()
         blamed = ((t.file, t.line) for t in chain.transitions) if chain is not None else ()
         write_whole(path, tuple(dict.fromkeys(blamed)))
     transitions: tuple[Line, ...] = decode(tuple[Line, ...], json.loads(path.read_bytes()))
@@ -149,49 +200,52 @@ def name_file(task: Task, what: str) -> Path:
     return task.plan.suites / f"{task.subject.name}-{task.version.name}-{build[:12]}{what}.json"
 
 
-def open_cases(task: Task, suite: Suite, names: Sequence[str], share: Share) -> list[Case]:
+def open_investigations(task: Task, suite: Suite, names: Sequence[str], share: Share) -> list[Investigation]:
     """As a session does, whose other tests all pass."""
     program = identify_program(str(task.version.program))
     tests = {test.name: test for test in task.subject.tests}
     passing = [record_test(program, tests[name], "passed") for name in suite.passing]
     expected = show_all(task.subject.correct, task.subject.tests)
     cache = task.plan.directory / "cache"
-    settings = Settings(timeout_seconds=task.plan.timeout_seconds, cache=cache, share=share)
-    return [open_case(program, tests[name], passing, expected, settings) for name in names]
+    setup = LabSetup(cache=cache, share=share)
+    witnesses = ExpectedOutputs(expected)
+    failing = [open_failing_test(program, tests[name], passing) for name in names]
+    timeout_seconds = task.plan.timeout_seconds
+    return [Investigation(one, timeout_seconds=timeout_seconds, setup=setup, replays=witnesses) for one in failing]
 
 
-def open_case(
-    program: Program, test: Example, passing: list[Recording], expected: dict[str, Shown], settings: Settings
-) -> Case:
+@dataclass(frozen=True, slots=True)
+class ExpectedOutputs:
+    """Tests that pass where the correct program's output is shown."""
+
+    expected: dict[str, Shown]
+
+    def borrow(self, tests: Iterable[str]) -> Expectations:
+        return Expectations(self.expected)
+
+
+def open_failing_test(program: Program, test: Example, passing: list[Recording]) -> FailingTest:
     failing = record_test(program, test, "failed")
     run = failing.runs[0]
     neighbours = rank_neighbours(failing, run, passing)
     absence = None if neighbours else explain_absence(failing, run, passing)
-    return Case(
-        failing,
-        run,
-        neighbours,
-        absence,
-        settings=settings,
-        open_replay=lambda _tests: Expectations(expected),
-        progress=lambda _text: None,
-    )
+    return FailingTest(failing, run, tuple(neighbours), absence)
 
 
 def record_test(program: Program, test: Example, outcome: str) -> Recording:
     return Recording(test.name, "passed" if outcome == "passed" else "failed", (Run(make_command(program, test)),))
 
 
-def conclude(record: Record, chain: Chain, case: Case, transitions: tuple[Line, ...]) -> Record:
-    assert case.ranking is not None  # made with the chain
-    repaired = dict.fromkeys(found.attempt.line for found in case.ranking.repairs())
+def conclude(record: Record, chain: Chain, investigation: Investigation, transitions: tuple[Line, ...]) -> Record:
+    assert investigation.ranking is not None  # made with the chain
+    repaired = dict.fromkeys(found.attempt.line for found in investigation.ranking.repairs())
     moments = replace(chain.statistics.moments, refused=())
     return replace(
         record,
         status=chain.status,
         reason=chain.reason,
         peer=chain.peer.kind if chain.peer is not None else None,
-        ranking=tuple(case.ranking.groups()),
+        ranking=tuple(investigation.ranking.groups()),
         transitions=transitions,
         repaired=tuple(repaired),
         statistics=replace(chain.statistics, moments=moments),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-PLUGIN_TESTS = Path(__file__).parents[1] / "plugin"
+PLUGIN_TESTS = Path(__file__).parents[2] / "tests" / "plugin"
 sys.path.insert(0, str(PLUGIN_TESTS))
 
 from suites import FIXTURES, rank_defect  # noqa: E402
