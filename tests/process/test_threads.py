@@ -380,18 +380,19 @@ class TestEnds:
 
     @pytest.mark.parametrize(("module", "words"), [(threads, ("turn", "3")), (tracee, ("children",))])
     def test_killed_from_outside_while_it_makes_another(
-        self, start, program, stop, deadline, monkeypatch, module, words
+        self, leaves_nothing, start_closed, stop, deadline, monkeypatch, module, words
     ):
         def ask_too_late(thread):
             os.kill(subject.pid, signal.SIGKILL)
             while True:
                 event_message(thread)
 
-        subject = start(program, *words)
+        subject = start_closed(*words)
         monkeypatch.setattr(module, "event_message", ask_too_late)
         with pytest.raises(NotReached) as raised:
             subject.run_to([stop("mark", 1000)], deadline)
         assert raised.value.status == signal.SIGKILL
+        subject.kill()
 
 
 def state_of(thread: int) -> str:
