@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ from pytest_causechain.debugger.launch import write_launch
 from pytest_causechain.debugger.program import ask_description
 from pytest_causechain.model.command import Command, Program
 from pytest_causechain.model.refusal import Refusal
+
+# Nothing waits that long unless it is broken.
+PLENTY_SECONDS = 120.0
 
 SOURCE = {
     "program.c": r"""
@@ -204,6 +209,14 @@ class TestLeavingNothing:
         def interrupt(sign, frame):
             raise KeyboardInterrupt
 
+        def interrupt_it() -> None:
+            """Once it runs, and so does its child."""
+            deadline = time.monotonic() + PLENTY_SECONDS / 2
+            while len(find_processes(program)) <= len(arguments) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGALRM)
+
+        interrupter = threading.Thread(target=interrupt_it)
         command = Command(Program(program, ""), (program, *arguments), "/")
         before = find_children()
         old = signal.signal(signal.SIGALRM, interrupt)
@@ -212,10 +225,10 @@ class TestLeavingNothing:
                 launch = write_launch(command, gdb.directory, "run")
                 launch.prepare()
                 request = {"job": "run", "program": program, "libraries": (), "steps": [{"do": "finish"}]}
-                signal.setitimer(signal.ITIMER_REAL, 0.5)
-                gdb.run(request | {"launcher": str(launch.script), "stdin": str(launch.stdin)}, launch, 100)
+                interrupter.start()
+                gdb.run(request | {"launcher": str(launch.script), "stdin": str(launch.stdin)}, launch, PLENTY_SECONDS)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            interrupter.join()
             signal.signal(signal.SIGALRM, old)
         assert find_processes(program) == []
         assert find_children() == before
