@@ -271,6 +271,9 @@ def test_internal_error_spoils_nothing_but_its_own_diagnosis(count_suite):
 
 
 BUDGET = "the time budget is used up: raise --cause-chain-timeout."
+# On a busy machine the time may be over as early as amid the first replay.
+LATE_REPLAY = rf"{re.escape(FAILING)} cannot be replayed because it does not end within \S+ s: raise \S+-timeout\."
+OUT_OF_TIME = rf"{re.escape(BUDGET)}|{LATE_REPLAY}"
 
 
 class TestBudget:
@@ -286,16 +289,19 @@ class TestBudget:
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=3")
         assert result.ret == 1
         chain = read_chain(count_suite.path)
-        assert (chain["status"] in ("partial", "none"), chain["reason"]) == (True, BUDGET)
-        assert BUDGET in " ".join(result.outlines)
+        assert chain["status"] in ("partial", "none")
+        assert re.fullmatch(OUT_OF_TIME, chain["reason"])
+        assert chain["reason"] in " ".join(result.outlines)
 
     def test_replayed_tests_count_too(self, count_suite):
-        """Each replay takes 0.8 s, and several are needed before the search begins."""
-        source = TEST_COUNT.replace("    assert", "    __import__('time').sleep(0.8)\n    assert")
-        count_suite.makepyfile(test_count=source.replace("[0, 1, 2]", "[1, 2]"))
+        """Each replay takes 0.8 s, and a whole diagnosis needs twenty."""
+        slow = "    open('begun', 'a').write('.')\n    __import__('time').sleep(0.8)\n    assert"
+        count_suite.makepyfile(test_count=TEST_COUNT.replace("    assert", slow).replace("[0, 1, 2]", "[1, 2]"))
+        count_suite.makeini(f"{SUITE_INI}cause_chain_isolation = off\n")
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=2")
-        assert read_sentence(result.stdout.str()) == BUDGET
-        assert read_chain(count_suite.path)["statistics"]["seconds"]["total"] < 4
+        assert re.fullmatch(OUT_OF_TIME, read_sentence(result.stdout.str()))
+        # The tests themselves, and what can be begun in 2 s.
+        assert len((count_suite.path / "begun").read_text()) <= 2 + 3
 
 
 @pytest.fixture
@@ -303,7 +309,8 @@ def hanging_suite(count_suite: pytest.Pytester) -> pytest.Pytester:
     """The failing test gives up after a while; its program would go on for ever."""
     source = COUNT.replace("return argc > 2;", "while (argc > 2)\n        pause();\n    return 0;")
     compile_program(count_suite.path / "count", f"#include <unistd.h>\n{source}")
-    count_suite.makepyfile(test_count=TEST_COUNT.replace("number])", "number], timeout=0.5)"))
+    # Other runs of it end in time on a busy machine, too.
+    count_suite.makepyfile(test_count=TEST_COUNT.replace("number])", "number], timeout=2)"))
     return count_suite
 
 
@@ -321,4 +328,4 @@ class TestHang:
     def test_budget_holds(self, hanging_suite):
         result = hanging_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=1")
         result.assert_outcomes(passed=2, failed=1)
-        assert read_sentence(result.stdout.str()) == BUDGET
+        assert re.fullmatch(OUT_OF_TIME, read_sentence(result.stdout.str()))
