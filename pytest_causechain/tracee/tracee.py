@@ -396,6 +396,11 @@ class Tracee:
         if not self.is_over:
             self._end()
         end_group(self.pid)
+        # A child that it made amid its end is traced from birth on, though we never learned of it: it stays until it
+        # is waited for.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-self.pid, WAIT_ALL | os.WNOHANG)[0]:
+                pass
         self.close()
 
     def _end(self) -> None:

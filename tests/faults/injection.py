@@ -207,7 +207,7 @@ def read_command(pid: int) -> str:
 
 def await_end(token: str) -> list[int]:
     """Those just killed get a moment to vanish."""
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while (found := find_processes(token)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found

@@ -15,6 +15,25 @@ from injection import RESULTS, Suite
 KILLS = int(os.environ.get("SOAK", "6"))
 # The whole diagnosis is not of interest here: enough for all kinds of processes to be there, or for a beginning.
 SECONDS, FEW_SECONDS = "--cause-chain-timeout=8", "--cause-chain-timeout=3"
+# For a diagnosis that ends by itself, or waits for us.
+PLENTY_SECONDS = "--cause-chain-timeout=300"
+# Such a one waits before its first experiment, when its engine is there, and says so.
+HELD = """
+import os
+import time
+
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    from pytest_causechain.lab.remote_lab import RemoteLab
+    def experiments(self, *arguments, **more):
+        os.write(1, b"held")
+        while True:
+            self._engine._companion.check()
+            time.sleep(0.01)
+    RemoteLab.experiments = experiments
+"""
 
 
 @pytest.fixture
@@ -42,8 +61,9 @@ def test_kills_at_random_moments(suite):
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_the_user_ends_it(suite, sign):
-    with suite.session(SECONDS) as session:
-        time.sleep(0.5)
+    (suite.directory / "conftest.py").write_text(HELD)
+    with suite.session(PLENTY_SECONDS) as session:
+        session.read_until(b"held")
         session.signal(sign)
     assert suite.tally.proper == 1, session.output
     assert "interrupted; the tests' own results are complete." in session.output
@@ -51,11 +71,14 @@ def test_the_user_ends_it(suite, sign):
 
 
 def test_the_next_session_cleans_up(suite):
-    with suite.session(SECONDS) as session:
-        time.sleep(0.7)
+    (suite.directory / "conftest.py").write_text(HELD)
+    with suite.session(PLENTY_SECONDS) as session:
+        session.read_until(b"held")
         session.signal(signal.SIGKILL)
     assert (suite.tally.processes_left, suite.tally.files_changed) == (0, 0)
     left = suite.leftovers()
+    assert left
+    (suite.directory / "conftest.py").unlink()
     with suite.session(FEW_SECONDS):
         assert not set(left) & set(suite.leftovers())
     assert suite.leftovers() == []
@@ -75,7 +98,7 @@ def pytest_configure(config):
 
 def test_an_error_of_our_own(suite):
     (suite.directory / "conftest.py").write_text(BROKEN)
-    with suite.session(SECONDS) as session:
+    with suite.session(PLENTY_SECONDS) as session:
         session.faults += 1
     assert suite.tally.proper == 1, session.output
     told = " ".join(session.output.split())
@@ -96,7 +119,7 @@ POOR = {
 def test_a_poor_system(suite, how):
     poor = POOR[how].format(temporary=suite.temporary, directory=suite.directory)
     prefix = ["unshare", "-rm", "sh", "-c", f'{{ {poor}; }} 2>/dev/null; exec "$@"', "sh"]
-    with suite.session(FEW_SECONDS, prefix=prefix) as session:
+    with suite.session(PLENTY_SECONDS if how == "full disk" else FEW_SECONDS, prefix=prefix) as session:
         session.faults += 1
     assert suite.tally.proper == 1, session.output
     told = " ".join(session.output.split())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from pytest_causechain.kernel.processes import await_writers, end_group, find_members
+from pytest_causechain.kernel import processes
+from pytest_causechain.kernel.processes import await_writers, end_group, find_members, open_files
 
 # Nothing here takes that long; where it is waited for, the wait must end by itself.
 FAR_SECONDS = 60.0
@@ -33,8 +35,10 @@ def start(tmp_path):
 
 def test_members(start):
     process = start("sleep 100 & sleep 100 & echo ready; wait")
-    while len(find_members(process.pid)) < 3:
+    deadline = time.monotonic() + FAR_SECONDS
+    while len(find_members(process.pid)) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert len(find_members(process.pid)) == 3
     assert process.pid in find_members(process.pid)
     end_group(process.pid)
     assert find_members(process.pid) == []
@@ -50,9 +54,19 @@ def test_zombies_do_not_count(start):
     assert find_members(process.pid) == []
 
 
-def test_those_that_write_are_waited_for(start, tmp_path):
-    process = start("(sleep 0.3; echo late) & echo early")
+def test_those_that_write_are_waited_for(start, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "gate")
+    process = start(f"(read word < '{tmp_path}/gate'; echo $word) & echo early")
     process.wait()
+    seen = []
+
+    def look(pid: int) -> set[str]:
+        seen.append(pid)
+        if len(seen) == 5:
+            (tmp_path / "gate").write_text("late\n")
+        return open_files(pid)
+
+    monkeypatch.setattr(processes, "open_files", look)
     await_writers(process.pid, [tmp_path / "output"], time.monotonic() + FAR_SECONDS)
     assert (tmp_path / "output").read_text() == "early\nlate\n"
 

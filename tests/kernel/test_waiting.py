@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tracing import comes_true
 
 from pytest_causechain.kernel.processes import cpu_seconds, is_waiting, list_children
-
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -28,13 +26,6 @@ def start() -> Iterator[Callable[[str], int]]:
             subprocess.run(["kill", str(child)], check=False)
         process.kill()
         process.wait()
-
-
-def comes_true(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_sleeper(start):

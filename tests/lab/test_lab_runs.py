@@ -99,9 +99,14 @@ int main(int argc, char **argv)
             divide(zero);
         else
             printf("out of a division\n");
+        /* Blocked until it is waited for: on a busy machine it would come before. */
+        sigset_t alarm_only, before;
+        sigemptyset(&alarm_only);
+        sigaddset(&alarm_only, SIGALRM);
+        sigprocmask(SIG_BLOCK, &alarm_only, &before);
         signal(SIGALRM, note);
         ualarm(20000, 0);
-        pause();
+        sigsuspend(&before);
         printf("alarm %d\n", caught == SIGALRM);
         return 7;
     }
@@ -126,8 +131,10 @@ int main(int argc, char **argv)
         pclose(pipe);
     }
     if (is(argv, "orphan")) {
+        pid_t parent = getpid();
         if (fork() == 0) {
-            usleep(200000);
+            while (getppid() == parent)
+                usleep(1000);
             printf("late");
         } else
             printf("early ");

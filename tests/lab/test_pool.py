@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import signal
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import execnet
 import pytest
-from places import PLENTY_SECONDS, find_function, find_global
+from places import PLENTY_SECONDS, comes_true, find_function, find_global
 
 import pytest_causechain
 from pytest_causechain.kernel.companion import CompanionLost
@@ -125,6 +126,18 @@ def await_width(lab: RemoteLab, width: int) -> None:
     assert lab.width == width
 
 
+def once(condition: Callable[[], object], action: Callable[..., object], *arguments: object) -> threading.Thread:
+    """The action follows in a thread of its own."""
+
+    def act() -> None:
+        if comes_true(condition):
+            action(*arguments)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
 def end_gateway(group: execnet.Group, name: str, sign: signal.Signals = signal.SIGKILL) -> None:
     os.kill(group[name]._io.popen.pid, sign)
 
@@ -158,9 +171,7 @@ class TestSpreading:
                 (helper,) = lab._find_idle(1)
                 asked, beside = lab.speculate("passing", stop_at_main(lab), transfers)
                 assert (asked.stdout, beside) == (b"10\n", None)
-                deadline = time.monotonic() + PLENTY_SECONDS
-                while helper.is_busy and time.monotonic() < deadline:
-                    time.sleep(0.01)
+                assert comes_true(lambda helper=helper: not helper.is_busy)
             # An order to cancel that came too late is not taken for the next experiment.
             helper.channel.cancel()
             seen = lab.speculate("passing", stop_at_main(lab), set_numbers(lab, [5, 7]))
@@ -259,10 +270,11 @@ class TestOwnWorkers:
         with open_lab(command, open_pool("own", "own")) as lab:
             await_width(lab, 2)
             (helper,) = lab._find_idle(1)
-            threading.Timer(0.02, os.kill, (helper.channel._companion._process.pid, signal.SIGKILL)).start()
+            killer = once(lambda: helper.is_busy, os.kill, helper.channel._companion._process.pid, signal.SIGKILL)
             deadline = time.monotonic() + PLENTY_SECONDS
             while lab.width == 2 and time.monotonic() < deadline:
                 assert try_numbers(lab) == EXPECTED
+            killer.join()
             assert helper not in lab._helping
 
     def test_its_engines_take_turns(self, command, open_pool):
@@ -281,8 +293,7 @@ class TestOwnWorkers:
             channel = lab._channel
             message = Call("experiments", ("passing", stop_at_main(lab), tuple(set_numbers(lab, [-1]))))
             endless = threads.submit(channel.exchange, message, PLENTY_SECONDS)
-            while not channel._companion.is_busy:
-                time.sleep(0.01)
+            assert comes_true(lambda: channel._companion.is_busy)
             channel.close()
             assert isinstance(endless.exception(PLENTY_SECONDS), CompanionLost)
             with pytest.raises(CompanionLost):
@@ -295,7 +306,7 @@ class TestOwnWorkers:
         with Pool([partial(OwnWorker, "w0")], cancelled) as pool, open_lab(command, pool) as lab:
             lab.run_seconds = PLENTY_SECONDS
             transfers = set_numbers(lab, [-1])
-            threading.Timer(0.05, cancelled.set).start()
+            cancelled.set()  # looked at only while an answer is waited for
             with pytest.raises(KeyboardInterrupt):
                 lab.experiments("passing", stop_at_main(lab), transfers)
             cancelled.clear()
@@ -310,10 +321,12 @@ class TestLostWorkers:
         pool = open_pool("popen", "popen")
         with open_lab(command, pool) as lab:
             await_width(lab, 2)
-            threading.Timer(0.02, end_gateway, (group, "w1")).start()
+            (helper,) = lab._find_idle(1)
+            killer = once(lambda: helper.is_busy, end_gateway, group, "w1")
             deadline = time.monotonic() + PLENTY_SECONDS
             while not pool.notes and time.monotonic() < deadline:
                 assert try_numbers(lab) == EXPECTED
+            killer.join()
             assert try_numbers(lab) == EXPECTED
             assert lab.width == 1
         assert pool.notes == ["worker w1 was lost: its process or its connection has ended."]
@@ -336,15 +349,26 @@ class TestLostWorkers:
 
     def test_one_that_hangs(self, command, open_pool, group, monkeypatch):
         monkeypatch.setattr(workers, "PING_SECONDS", 0.1)
-        monkeypatch.setattr(workers, "SILENCE_SECONDS", 1.0)
+        # The other one is never taken for silent, however slow it is.
+        monkeypatch.setattr(workers, "SILENCE_SECONDS", PLENTY_SECONDS)
         pool = open_pool("popen", "popen")
+        hanging = pool.workers[1]
+
+        def is_given_up() -> bool:
+            """An unanswered ping was long ago."""
+            if hanging._pinged is not None:
+                hanging._pinged = -math.inf
+            return hanging.is_lost
+
         with open_lab(command, pool) as lab:
             await_width(lab, 2)
             end_gateway(group, "w1", signal.SIGSTOP)
+            clock = once(is_given_up, lambda: None)
             try:
                 assert try_numbers(lab) == EXPECTED
             finally:
                 end_gateway(group, "w1")
+                clock.join()
         assert pool.notes == ["worker w1 was lost: it does not answer."]
 
     def test_an_interrupted_diagnosis_waits_for_nobody(self, command, group):
@@ -352,7 +376,7 @@ class TestLostWorkers:
         with Pool([make_worker(group, 0, "popen")], cancelled) as pool, open_lab(command, pool) as lab:
             lab.run_seconds = PLENTY_SECONDS
             end_gateway(group, "w0", signal.SIGSTOP)
-            threading.Timer(0.05, cancelled.set).start()
+            cancelled.set()  # looked at only while an answer is waited for
             try:
                 with pytest.raises(KeyboardInterrupt):
                     try_numbers(lab)

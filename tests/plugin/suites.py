@@ -47,6 +47,8 @@ addopts = {" ".join(f"-p no:{name}" for name in (*UNUSED_PLUGINS, *OTHER_PLUGINS
 cause_chain_jobs = 1
 """
 FAILING = "test_count.py::test_count[2]"
+# Nothing waits that long unless it is broken.
+PATIENCE_SECONDS = 60.0
 
 # A named variable of the environment tells all processes that a session has started, whoever their parent is now.
 TOKEN = "CAUSECHAIN_TESTED_BY"
@@ -203,11 +205,9 @@ def is_beside(suspect: dict[str, Any], file: str, first: int, last: int) -> bool
 
 def find_processes(token: str) -> list[str]:
     """Command lines of the living processes that have the token; those just killed get a moment to vanish."""
-    for _ in range(20):
-        found = list(list_processes(token).values())
-        if not found:
-            break
-        time.sleep(0.1)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (found := list(list_processes(token).values())) and time.monotonic() < deadline:
+        time.sleep(0.05)
     return found
 
 

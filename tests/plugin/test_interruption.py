@@ -10,25 +10,75 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from suites import COUNT, FAILING, compile_program, read_chain, read_index, read_section, user_environment
-
-# Nothing waits that long unless it is broken.
-PATIENCE_SECONDS = 60.0
+from suites import (
+    COUNT,
+    FAILING,
+    PATIENCE_SECONDS,
+    compile_program,
+    read_chain,
+    read_index,
+    read_section,
+    user_environment,
+)
 
 INTERRUPTED = "cause-chain: interrupted; the tests' own results are complete."
 COMMAND = [sys.executable, "-m", "pytest", "--cause-chain"]
 
+# A diagnosis waits at each stage whose name begins so, until it is interrupted.
+HOLDING = """
+import time
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    from pytest_causechain.session import SessionDiagnosis
+
+    tell = SessionDiagnosis._tell
+
+    def tell_and_wait(self, test, text):
+        tell(self, test, text)
+        while text.startswith({stage!r}):
+            self._check_wanted()
+            time.sleep(0.01)
+
+    SessionDiagnosis._tell = tell_and_wait
+"""
+
+TESTS_ARE_OVER = """
+import pytest
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session):
+    result = yield
+    (session.config.rootpath / "over").touch()
+    return result
+"""
+
 
 @pytest.fixture
-def slow_suite(count_suite: pytest.Pytester) -> Path:
-    """Each run of the program takes 0.1 s, so that there is time to interrupt."""
-    slow = COUNT.replace("return", "int many = argc > 2;\n    usleep(100000);\n    return many &&")
-    compile_program(count_suite.path / "count", f"#include <unistd.h>\n{slow}")
+def hold(count_suite: pytest.Pytester) -> Callable[[str], Path]:
+    """hold(stage) is a suite whose diagnosis does not get beyond it."""
+
+    def hold_at(stage: str) -> Path:
+        count_suite.makeconftest(HOLDING.format(stage=stage))
+        return Path(count_suite.path)
+
+    return hold_at
+
+
+@pytest.fixture
+def endless_suite(count_suite: pytest.Pytester) -> Path:
+    """The program does not end any more once the tests are over."""
+    endless = COUNT.replace("return", 'while (access("over", F_OK) == 0)\n        pause();\n    return')
+    compile_program(count_suite.path / "count", f"#include <unistd.h>\n{endless}")
+    count_suite.makeconftest(TESTS_ARE_OVER)
     return Path(count_suite.path)
 
 
@@ -122,10 +172,11 @@ class TestTerminal:
 
 
 class TestInterruption:
-    def test_what_is_known_is_printed(self, slow_suite):
-        with open_terminal(slow_suite) as terminal:
-            # By then the first cause has been isolated.
-            terminal.read_until(r"\bexperiment 5\b")
+    def test_what_is_known_is_printed(self, hold):
+        # By then the first cause has been isolated.
+        suite = hold("experiment 5,")
+        with open_terminal(suite) as terminal:
+            terminal.read_until(r"\bexperiment 5,")
             os.killpg(terminal.process.pid, signal.SIGINT)
             assert terminal.finish() == 1
         screen = terminal.screen()
@@ -135,21 +186,26 @@ class TestInterruption:
         assert INTERRUPTED in screen
         assert "test_count[2]" in next(line for line in screen if line.startswith("____"))
         assert any("1 failed, 2 passed" in line for line in screen)
-        chain = read_chain(slow_suite)
+        chain = read_chain(suite)
         assert (chain["status"], chain["reason"]) == ("partial", "interrupted.")
-        assert [entry["status"] for entry in read_index(slow_suite)] == ["partial"]
+        assert [entry["status"] for entry in read_index(suite)] == ["partial"]
 
-    def test_before_anything_is_known(self, slow_suite):
-        with open_terminal(slow_suite) as terminal:
+    def test_before_anything_is_known(self, hold):
+        with open_terminal(hold("")) as terminal:
             terminal.read_until(re.escape(f"cause-chain: {FAILING}: "))
             os.killpg(terminal.process.pid, signal.SIGINT)
             assert terminal.finish() == 1
         assert INTERRUPTED in terminal.screen()
         assert any("1 failed, 2 passed" in line for line in terminal.screen())
 
-    def test_without_a_terminal(self, slow_suite):
+    def test_without_a_terminal(self, endless_suite):
         process = subprocess.Popen(
-            COMMAND, cwd=slow_suite, env=user_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            COMMAND,
+            cwd=endless_suite,
+            env=user_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         with process:
             assert process.stdout is not None

@@ -270,19 +270,21 @@ def test_internal_error_spoils_nothing_but_its_own_diagnosis(count_suite):
     assert [entry["status"] for entry in read_index(count_suite.path)] == ["none", "none"]
 
 
-def tell_limit(seconds: float) -> tuple[str, str]:
-    """What is said when a diagnosis comes to its end before its search does: which limit is met first depends on how
-    fast the machine is."""
-    limit = f"the time limit of {seconds:g} s"
-    remedy = "raise --cause-chain-timeout."
-    return f"{limit} was reached: {remedy}", f"all the work that {limit} allows was done: {remedy}"
+# Which limit is met first depends on how fast the machine is.
+LIMIT = r"the time limit of \S+ s"
+LIMITS = (
+    rf"{LIMIT} was reached|all the work that {LIMIT} allows was done|the share of {LIMIT} that is for this was used up"
+)
+# On a busy machine the time may be over as early as amid the first replay.
+LATE_REPLAY = rf"{re.escape(FAILING)} cannot be replayed because it does not end within \S+ s: raise \S+-timeout\."
+OUT_OF_TIME = rf"({LIMITS}): raise --cause-chain-timeout\.|{LATE_REPLAY}"
 
 
 class TestBudget:
     def test_hardly_any(self, count_suite):
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=0.001")
         assert result.ret == 1
-        assert read_sentence(result.stdout.str()) in tell_limit(0.001)
+        assert re.fullmatch(OUT_OF_TIME, read_sentence(result.stdout.str()))
 
     def test_too_little_for_a_slow_program(self, count_suite):
         """Each run takes 0.3 s, of which a whole diagnosis needs dozens."""
@@ -292,16 +294,18 @@ class TestBudget:
         assert result.ret == 1
         chain = read_chain(count_suite.path)
         assert chain["status"] in ("partial", "none")
-        assert chain["reason"] in tell_limit(3)
+        assert re.fullmatch(OUT_OF_TIME, chain["reason"])
         assert chain["reason"] in " ".join(result.outlines)
 
     def test_replayed_tests_count_too(self, count_suite):
-        """Each replay takes 0.8 s, and several are needed before the search begins."""
-        source = TEST_COUNT.replace("    assert", "    __import__('time').sleep(0.8)\n    assert")
-        count_suite.makepyfile(test_count=source.replace("[0, 1, 2]", "[1, 2]"))
+        """Each replay takes 0.8 s, and a whole diagnosis needs twenty."""
+        slow = "    open('begun', 'a').write('.')\n    __import__('time').sleep(0.8)\n    assert"
+        count_suite.makepyfile(test_count=TEST_COUNT.replace("    assert", slow).replace("[0, 1, 2]", "[1, 2]"))
+        count_suite.makeini(f"{SUITE_INI}cause_chain_isolation = off\n")
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=2")
-        assert read_sentence(result.stdout.str()) in tell_limit(2)
-        assert read_chain(count_suite.path)["statistics"]["seconds"]["total"] < 4
+        assert re.fullmatch(OUT_OF_TIME, read_sentence(result.stdout.str()))
+        # The tests themselves, and what can be begun in 2 s.
+        assert len((count_suite.path / "begun").read_text()) <= 2 + 3
 
 
 @pytest.fixture
@@ -309,7 +313,8 @@ def hanging_suite(count_suite: pytest.Pytester) -> pytest.Pytester:
     """The failing test gives up after a while; its program would go on for ever."""
     source = COUNT.replace("return argc > 2;", "while (argc > 2)\n        pause();\n    return 0;")
     compile_program(count_suite.path / "count", f"#include <unistd.h>\n{source}")
-    count_suite.makepyfile(test_count=TEST_COUNT.replace("number])", "number], timeout=0.5)"))
+    # Other runs of it end in time on a busy machine, too.
+    count_suite.makepyfile(test_count=TEST_COUNT.replace("number])", "number], timeout=2)"))
     return count_suite
 
 
@@ -327,4 +332,4 @@ class TestHang:
     def test_budget_holds(self, hanging_suite):
         result = hanging_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=1")
         result.assert_outcomes(passed=2, failed=1)
-        assert read_sentence(result.stdout.str()) in tell_limit(1)
+        assert re.fullmatch(OUT_OF_TIME, read_sentence(result.stdout.str()))

@@ -4,6 +4,7 @@ plugins that repeat, end, measure or order tests."""
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from suites import (
     FAILING,
+    PATIENCE_SECONDS,
     SUITE_INI,
     UNUSED_PLUGINS,
     compile_program,
@@ -123,7 +125,7 @@ class TestOtherMachines:
         ssh.write_text(SSH)
         ssh.chmod(0o755)
         there = f"//chdir={gate_suite}"
-        specs = ("popen", socket_gateway + there, f"ssh=elsewhere//python={sys.executable}{there}")
+        specs = ("popen", socket_gateway + there, f"ssh=elsewhere//python={shlex.quote(sys.executable)}{there}")
         options = [word for spec in specs for word in ("--tx", spec)]
         path = f"{tmp_path}:{os.environ['PATH']}"
         session = run_session(
@@ -145,7 +147,9 @@ def test_the_last_worker_lost_amid_a_diagnosis(gate_suite, tmp_path):
         assert session.stdout is not None
         assert any(line == f"cause-chain: {TESTS[0]}\n" for line in session.stdout)
         # An engine of its own says that it is at work.
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not any("pytest_causechain.lab.engine" in command for command in list_processes(str(tmp_path)).values()):
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         processes = list_processes(str(tmp_path))
         (worker,) = (pid for pid, command in processes.items() if "stdin.readline" in command)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_causechain.lab import remote_lab
 from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.model.alteration import Patch
 from pytest_causechain.model.budget import Budget
@@ -248,7 +249,9 @@ def test_chance_is_refused(find):
         find(source, "", "3")
 
 
-def test_end_of_the_time_leaves_what_is_known(find):
+def test_end_of_the_time_leaves_what_is_known(find, monkeypatch):
+    # To start an engine may take longer than that.
+    monkeypatch.setattr(remote_lab, "GRACE_SECONDS", PLENTY_SECONDS)
     source = (
         HEADER + "int main(void)\n{\n    for (volatile int i = 0; i < 100000000; i++)\n        ;\n    return 1;\n}\n"
     )

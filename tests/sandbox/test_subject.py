@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -139,9 +140,30 @@ def test_limits(program, tmp_path, deadline, bounds):
     )
 
 
-def test_no_signal_is_blocked_or_ignored(program, tmp_path, deadline):
-    _, stdout, _ = run(Command(program, (program.path, "signals"), str(tmp_path)), deadline)
-    assert stdout == b""
+class TestSignals:
+    @pytest.fixture(autouse=True)
+    def only_python_ignores_some(self) -> Iterator[None]:
+        """nohup ignores some too, and so does a shell for what it starts in the background."""
+        ignored = {sign for sign in signal.valid_signals() if signal.getsignal(sign) is signal.SIG_IGN}
+        assert {signal.SIGPIPE, signal.SIGXFSZ} <= ignored
+        inherited = ignored - {signal.SIGPIPE, signal.SIGXFSZ}
+        for sign in inherited:
+            signal.signal(sign, signal.SIG_DFL)
+        yield
+        for sign in inherited:
+            signal.signal(sign, signal.SIG_IGN)
+
+    def test_none_is_blocked_or_ignored(self, program, tmp_path, deadline):
+        _, stdout, _ = run(Command(program, (program.path, "signals"), str(tmp_path)), deadline)
+        assert stdout == b""
+
+    def test_what_all_that_we_start_ignores_is_ignored(self, program, tmp_path, deadline):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            _, stdout, _ = run(Command(program, (program.path, "signals"), str(tmp_path)), deadline)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        assert stdout == b"%d " % signal.SIGHUP
 
 
 def test_it_leads_a_process_group(start, program):

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+from tracing import Clock
 
 from pytest_causechain.kernel.linux import event_message
-from pytest_causechain.kernel.processes import list_threads
+from pytest_causechain.kernel.processes import cpu_seconds, has_ended, list_threads, waiting_call
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command
 from pytest_causechain.sandbox.subject import launch
 from pytest_causechain.tracee import threads, tracee
 from pytest_causechain.tracee.tracee import End, NotReached, call_function, inject
 
-# Long enough for any machine to get behind a few instructions.
-SHORT_SECONDS = 1.0
+# Many times what a few instructions take.
+LONG_CPU_SECONDS = 0.3
 
 PROGRAM = r"""
 #define _GNU_SOURCE
@@ -352,11 +352,18 @@ class TestEnds:
         assert 0 <= frames[0] - subject.base - symbol(program, "crash") < 100
 
     @pytest.mark.parametrize("words", [(), ("alone",)], ids=["joining", "ended"])
-    def test_time_is_over(self, start, program, stop, symbol, deadline, words):
+    def test_time_is_over(self, start, program, stop, symbol, deadline, monkeypatch, words):
         """A first thread that has ended cannot tell where it is: another one does."""
         subject = start(program, "endless", "3", *words)
         subject.run_to([stop("mark")], deadline)
-        end = subject.finish(time.monotonic() + SHORT_SECONDS)
+
+        def is_endless() -> bool:
+            """The first thread has ended or waits for the others, which turn."""
+            is_first_done = has_ended(subject.pid) if words else waiting_call(subject.pid) is not None
+            return is_first_done and cpu_seconds(subject.pid) > LONG_CPU_SECONDS
+
+        monkeypatch.setattr(tracee, "time", Clock(is_endless))
+        end = subject.finish(deadline)
         assert (end.kind, end.code) == ("timeout", signal.SIGKILL)
         assert end.frames
         is_in_turn = 0 <= end.frames[0] - subject.base - symbol(program, "turn") < 100
@@ -379,18 +386,19 @@ class TestEnds:
 
     @pytest.mark.parametrize(("module", "words"), [(threads, ("turn", "3")), (tracee, ("children",))])
     def test_killed_from_outside_while_it_makes_another(
-        self, start, program, stop, deadline, monkeypatch, module, words
+        self, leaves_nothing, start_closed, stop, deadline, monkeypatch, module, words
     ):
         def ask_too_late(thread):
             os.kill(subject.pid, signal.SIGKILL)
             while True:
                 event_message(thread)
 
-        subject = start(program, *words)
+        subject = start_closed(*words)
         monkeypatch.setattr(module, "event_message", ask_too_late)
         with pytest.raises(NotReached) as raised:
             subject.run_to([stop("mark", 1000)], deadline)
         assert raised.value.status == signal.SIGKILL
+        subject.kill()
 
 
 def state_of(thread: int) -> str:

@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tracing import LIMIT, events, native, watch, watch_functions
+from tracing import LIMIT, Clock, events, native, watch, watch_functions
 
-from pytest_causechain.kernel.processes import read_mappings
+from pytest_causechain.kernel.processes import cpu_seconds, read_mappings
 from pytest_causechain.model.moment import Stop
+from pytest_causechain.tracee import tracee
 from pytest_causechain.tracee.tracee import End, NotReached
 from pytest_causechain.tracee.tracer import BUFFER, CAPACITY, GUARD, Tracer
 
@@ -253,11 +254,13 @@ def test_more_records_than_the_buffer_holds(build, trace, deadline):
     assert tracer.subject.outputs()[0] == b"200000\n"
 
 
-def test_time_is_over(build, start, describe):
+def test_time_is_over(build, start, describe, deadline, monkeypatch):
     program = build("int main(void) { volatile int n = 0; for (;;) n++; }")
     subject = start(program)
     tracer = Tracer(subject, watch_functions(describe(program)), ())
-    assert not tracer.run(None, LIMIT, time.monotonic() + 0.2)
+    # Far behind the first instructions of main.
+    monkeypatch.setattr(tracee, "time", Clock(lambda: cpu_seconds(subject.pid) > 0.2))
+    assert not tracer.run(None, LIMIT, deadline)
     assert len(events(tracer)) == 1
 
 

@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Callable
 
 from pytest_causechain.tracee.stubs import Watched
 from pytest_causechain.tracee.tracer import RECORD
 
 LIMIT = 10_000_000
+# Nothing waits that long unless it is broken.
+PATIENCE_SECONDS = 60.0
+
+
+def comes_true(condition: Callable[[], object]) -> bool:
+    """Whether it does at last, however slow the machine is."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (is_true := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return bool(is_true)
+
+
+class Clock:
+    """Stands in for the module `time`: there it is late as soon as a condition holds, and not before."""
+
+    def __init__(self, is_late: Callable[[], object]) -> None:
+        self._is_late = is_late
+        self.clock_gettime = time.clock_gettime
+
+    def monotonic(self) -> float:
+        return time.monotonic() + (PATIENCE_SECONDS if self._is_late() else 0.0)
 
 
 def watch_functions(described):
