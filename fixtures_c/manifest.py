@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_causechain.model.runs import (Command)
+from pytest_causechain.model.runs import Command
 from pytest_causechain.recording.recorder import Recorder
 
 HERE = Path(__file__).parent

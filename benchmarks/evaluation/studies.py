@@ -37,6 +37,7 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.report.artefacts import write_artefacts
+from pytest_causechain.report.story import make_story
 from pytest_causechain.report.text import WHOLE, render_text
 
 SCHEMA = "causechain-studies/1"
@@ -147,7 +148,7 @@ def make_study(study: Study, budget: Budget, setup: LabSetup) -> Chain:
 
 def tell_study(chain: Chain, artefacts: Path) -> str:
     """All of the chain: it is what was asked for."""
-    return f"## {chain.test}?\n\n```\n{render_text(chain, artefacts=artefacts, limits=WHOLE)}\n```\n"
+    return f"## {chain.test}?\n\n```\n{render_text(make_story(chain, artefacts=artefacts), details=WHOLE)}\n```\n"
 
 
 def table_studies(chains: Sequence[Chain]) -> str:

@@ -13,6 +13,8 @@ from pytest_causechain.model.chain import Cause, Link, Suspect, Transition, When
 from pytest_causechain.model.moment import Moment, Place
 from pytest_causechain.search.cts import CauseMove as Step
 from pytest_causechain.search.cts import TransitionSearch
+from pytest_causechain.states.deltas import Delta
+from pytest_causechain.states.outside import Wording
 
 
 class Explanation:
@@ -31,13 +33,22 @@ class Explanation:
         self._program, self._timeline, self._search = program, timeline, search
         self._was_so, self._illustrate, self._script = inquiry.was_so, inquiry.illustrate, inquiry.script
         self._unshown, self._left_out, self._writers = unshown, left_out, writers
-        self._transitions = told_transitions(search, left_out)
-        self._before = {t.after: t.before for t in self._transitions}
+        self._steps = told_transitions(search, left_out)
+        self._before = {step.after: step.before for step in self._steps}
+        # By the moments that they lead to.
+        self._transitions = {
+            step.after: self._transition(step) for step in self._steps if self._is_news(step.before, step.after)
+        }
 
     def links(self) -> tuple[Link, ...]:
-        return tuple(self._link(moment, cause) for moment, cause in told_links(self._search, self._left_out))
+        told = told_links(self._search, self._left_out)
+        # What may lie before the first is not told.
+        arrivals = [None, *(self._transitions.get(moment) for moment, _ in told[1:])]
+        return tuple(
+            self._link(moment, cause, arrived_by) for (moment, cause), arrived_by in zip(told, arrivals, strict=False)
+        )
 
-    def _link(self, moment: Moment, cause: Isolated) -> Link:
+    def _link(self, moment: Moment, cause: Isolated, arrived_by: Transition | None) -> Link:
         before = self._before.get(moment)
         made_by = None
         if before is not None and not self._was_so(before, cause):
@@ -50,6 +61,7 @@ class Explanation:
             differences=cause.differences,
             experiments=cause.tally,
             confirmed=cause.confirmed,
+            arrived_by=arrived_by,
             made_by=made_by,
             written_by=self._writers.get(moment),
             follows=moment not in self._unshown,
@@ -92,13 +104,14 @@ class Explanation:
         return Place(position.file, position.line, position.function)
 
     def transitions(self) -> tuple[Transition, ...]:
-        return tuple(self._transition(t.before, t.after) for t in self._transitions if self._is_news(t.before, t.after))
+        return tuple(self._transitions.values())
 
     def _is_news(self, before: Moment, after: Moment) -> bool:
         known = self._search.known
         return is_news(known[before], known[after], (before, after) not in self._search.unproven())
 
-    def _transition(self, before: Moment, after: Moment) -> Transition:
+    def _transition(self, step: Step[Moment]) -> Transition:
+        before, after = step.before, step.after
         here = self._only_statement(before, after)
         start, end = before.position, after.position
         place = here or self._writers.get(after) or Place(end.file, end.line, end.function)
@@ -128,13 +141,13 @@ class Explanation:
         before the transition already says nothing about these lines."""
         known = self._search.known
         ordered = [
-            t
-            for t in reversed(self._transitions)
-            if self._is_news(t.before, t.after) and not self._was_so(t.before, known[t.after])
+            step
+            for step in reversed(self._steps)
+            if step.after in self._transitions and not self._was_so(step.before, known[step.after])
         ]
-        ordered.sort(key=lambda t: hands_on(known[t.before], known[t.after]))
+        ordered.sort(key=lambda step: hands_on(known[step.before], known[step.after]))
         suspects: list[Suspect] = []
-        for transition in (self._transition(t.before, t.after) for t in ordered):
+        for transition in (self._transitions[step.after] for step in ordered):
             where = (transition.file, transition.line)
             if where not in [(s.file, s.line) for s in suspects]:
                 why = f"here the cause moves from {', '.join(transition.from_)} to {', '.join(transition.to)}"
@@ -200,6 +213,19 @@ def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
 
 
 def make_causes(cause: Isolated) -> tuple[Cause, ...]:
-    return tuple(
-        Cause(d.name, d.type, d.passing, d.failing, d.kind, d.frame, d.assignment, d.undo) for d in cause.deltas
+    return tuple(map(make_cause, cause.deltas))
+
+
+def make_cause(delta: Delta) -> Cause:
+    return Cause(
+        variable=delta.name,
+        type=delta.type,
+        passing=delta.passing,
+        failing=delta.failing,
+        kind=delta.kind,
+        frame=delta.frame,
+        assignment=delta.assignment,
+        undo=delta.undo,
+        lines=delta.told.lines if isinstance(delta.told, Wording) else None,
+        is_returned=delta.name == RETURN_VALUE,
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pytest_causechain.alignment.timeline import Timeline
-from pytest_causechain.causes.endings import describe_outcome
 from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import Visit
@@ -22,6 +21,7 @@ from pytest_causechain.model.chain import Picture, Script, Tally, Trial
 from pytest_causechain.model.moment import Moment, Place, Stop
 from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
+from pytest_causechain.report.wording import describe_outcome
 from pytest_causechain.search.dd import MinimalCause, group_deltas, isolate, restrict
 from pytest_causechain.search.rounds import Outcomes, as_it_is
 from pytest_causechain.states.deltas import Delta, StateComparison, compare_states, have_failing_values

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_causechain.controller.failing_test import CollectedFailure, choose_failing_test
 from pytest_causechain.controller.method import Interrupted
-from pytest_causechain.controller.outputs import Publisher
+from pytest_causechain.controller.outputs import Outputs
 from pytest_causechain.controller.progress import Progress
 from pytest_causechain.controller.strategy import Investigation
 from pytest_causechain.kernel.companion import termination_interrupts
@@ -48,7 +48,7 @@ class Conductor:
         self._recall: Replay | None = None
         # Of all failing tests that there can be one for; for others why not.
         self._investigations: dict[str, Investigation | Refusal] = {}
-        self.outputs = Publisher(config, settings)
+        self.outputs = Outputs(config, settings)
         self._notes = self.outputs.notes
         self._progress = Progress(config)
         # Ctrl-C reaches the main thread only, which tells all others by this.

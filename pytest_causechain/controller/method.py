@@ -16,7 +16,6 @@ from typing import Protocol
 
 from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.approach import approach
-from pytest_causechain.causes.endings import describe_failure, describe_outcome
 from pytest_causechain.causes.explanation import Explanation, told_links, told_transitions
 from pytest_causechain.causes.inquiry import Inquiry, Isolated, Likelihood
 from pytest_causechain.lab.laboratory import Side
@@ -29,7 +28,7 @@ from pytest_causechain.model.moment import Moment, Place
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command, Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
-from pytest_causechain.report.wording import count_of, name_code
+from pytest_causechain.report.wording import count_of, describe_failure, describe_outcome, name_code
 from pytest_causechain.search.cts import TransitionSearch
 from pytest_causechain.states.outside import OtherCode, Wording
 

@@ -1,16 +1,18 @@
-"""Hands the chains of a session to all who read them: the terminal, files, the CI system, and other plugins.
+"""Hands the stories of a session to all who read them: the terminal, files, the CI system, and other plugins.
 
 Some of these write a test's results before its chain is known. They get a promise, the name of a file that is written
 later, or keep the element to which the chain can still be added."""
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from xml.etree import ElementTree
 
 import pytest
 
@@ -18,9 +20,11 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.settings import Settings
 
 if TYPE_CHECKING:
+    from _pytest.junitxml import LogXML, _NodeReporter
     from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.model.chain import Chain
+    from pytest_causechain.report.story import Reporter, Story
 
 TITLE = "cause-effect chain"
 # Of `--tb`: with these pytest prints no section under a failure.
@@ -28,17 +32,28 @@ BARE_STYLES = ("no", "line")
 UNKNOWN = "this test was not diagnosed."
 
 
-class Publisher:
+@runtime_checkable
+class Sectioned(Protocol):
+    """What pytest shows of a failure, where more can be added."""
+
+    def addsection(self, name: str, content: str, sep: str = "-") -> None: ...
+
+
+class Outputs:
     """`notes` are the sentences about what could not be done."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config, self._settings = config, settings
         self._root: Path = config.invocation_params.dir
-        # Of pytest's JUnit report, by test.
-        self._reporters: dict[str, Any] = {}
+        # Of tests that may be diagnosed: their elements of pytest's JUnit report, and all that was promised of them.
+        self._junit_nodes: dict[str, _NodeReporter] = {}
         self._promised: set[str] = set()
-        self._texts: list[tuple[str, str]] = []
-        self._chains: list[Chain] = []
+        # The failed phase of each test that has been diagnosed.
+        self._reports: dict[str, pytest.TestReport] = {}
+        self._stories: list[Story] = []
+        # What stands behind pytest's own failures, with titles, and behind these.
+        self._sections: list[tuple[str, str]] = []
+        self._lines: list[str] = []
         self.notes: list[str] = []
 
     # While tests run
@@ -48,7 +63,7 @@ class Publisher:
         junit = self._find_junit()
         if junit is not None:
             # pytest's own handler, which comes later, lets its parts go; the element it makes stays the one written.
-            self._reporters[report.nodeid] = junit.node_reporter(report)
+            self._junit_nodes[report.nodeid] = junit.node_reporter(report)
         html = self._config.getoption("htmlpath", None)
         if html:
             self._promised.add(report.nodeid)
@@ -61,10 +76,10 @@ class Publisher:
     def write_results(self) -> None:
         """The JUnit report without chains: should a CI system end a long diagnosis, the results are there."""
         junit = self._find_junit()
-        if junit is not None and self._reporters:
+        if junit is not None and self._junit_nodes:
             self._try(junit.pytest_sessionfinish, "the JUnit report")
 
-    def _find_junit(self) -> Any:
+    def _find_junit(self) -> LogXML | None:
         try:
             from _pytest.junitxml import xml_key  # pytest has no public way to it
         except ImportError:
@@ -72,140 +87,145 @@ class Publisher:
         return self._config.stash.get(xml_key, None)
 
     def _locate(self, test: str) -> Path:
-        from pytest_causechain.report.artefacts import slug
+        from pytest_causechain.report.wording import slug
 
         return self._settings.directory / slug(test)
 
-    # One chain
+    # The reporters
 
-    def publish(self, report: pytest.TestReport, chain: Chain) -> None:
-        from pytest_causechain.report.artefacts import write_artefacts
-        from pytest_causechain.report.secrets import conceal_secrets
+    @cached_property
+    def _reporters(self) -> Sequence[Reporter]:
+        """In the order in which they hear of a chain: files come first, since others refer to them."""
+        from pytest_causechain.report.artefacts import ArtefactsReporter
+        from pytest_causechain.report.github import GitHubReporter
+        from pytest_causechain.report.gitlab import GitLabReporter
+        from pytest_causechain.report.junit import JunitReporter
+        from pytest_causechain.report.markdown import MarkdownReporter
+        from pytest_causechain.report.sarif import SarifReporter
+        from pytest_causechain.report.text import TextReporter
 
-        chain = conceal_secrets(chain, os.environ)
-        self._chains.append(chain)
-        artefacts: Path | None = None
-        try:
-            artefacts = write_artefacts(chain, self._settings.directory, root=self._root)
-        except Refusal as refusal:
-            self.notes.append(str(refusal))
-        report.cause_chain = chain  # type: ignore[attr-defined]
-        self._show(report, chain, artefacts)
-        self._try(lambda: self._add_to_junit(report, chain, artefacts), "the JUnit report")
-        self._try(lambda: self._keep_promise(chain, artefacts), "the attachment of allure")
-        self._try(
-            lambda: self._config.hook.pytest_causechain_report(config=self._config, report=report, chain=chain),
-            "pytest_causechain_report",
-        )
+        settings, environment = self._settings, os.environ
+        gitlab = environment.get("CI_PROJECT_DIR")
+        # Where the paths of CI systems begin, wherever in it pytest was started.
+        checkout = Path(environment.get("GITHUB_WORKSPACE") or gitlab or self._root)
+        # In colour where pytest itself writes in colour, which knows about --color, NO_COLOR and terminals.
+        terminal: TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        is_painted = terminal is not None and terminal.hasmarkup
+        reporters: list[Reporter] = [
+            ArtefactsReporter(settings.directory),
+            TextReporter(self._show, is_whole=self._config.get_verbosity() > 0, is_painted=is_painted),
+            JunitReporter(self._find_testcase, Path(gitlab) if gitlab else None),
+            AttachmentReporter(self._config),
+            HookReporter(self._config, self._reports),
+        ]
+        if settings.sarif is not None:
+            reporters.append(SarifReporter(settings.sarif, checkout))
+        if settings.gitlab is not None:
+            reporters.append(GitLabReporter(settings.gitlab, checkout))
+        if environment.get("GITHUB_ACTIONS") == "true":
+            summary = environment.get("GITHUB_STEP_SUMMARY")
+            reporters += [MarkdownReporter(Path(summary))] if summary else []
+            reporters.append(GitHubReporter(self._lines.append, checkout))
+        return reporters
 
-    def _show(self, report: pytest.TestReport, chain: Chain, artefacts: Path | None) -> None:
-        from pytest_causechain.report.text import BRIEF, WHOLE, render_text
-
-        limits = WHOLE if self._config.get_verbosity() > 0 else BRIEF
-        text = self._paint(render_text(chain, root=self._root, artefacts=artefacts, limits=limits))
-        longrepr: Any = report.longrepr
-        if self._config.getoption("tbstyle", "auto") in BARE_STYLES or not hasattr(longrepr, "addsection"):
-            self._texts.append((report.nodeid, text))
+    def _show(self, test: str, text: str) -> None:
+        """Under the failure, or behind all of them where pytest shows none."""
+        longrepr = self._reports[test].longrepr
+        if self._config.getoption("tbstyle", "auto") in BARE_STYLES or not isinstance(longrepr, Sectioned):
+            self._sections.append((f"{TITLE}: {test}", text))
         else:
             longrepr.addsection(TITLE, text, "-")
 
-    def _paint(self, text: str) -> str:
-        """In colour where pytest itself writes in colour, which knows about --color, NO_COLOR and terminals."""
-        reporter: TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or not reporter.hasmarkup:
-            return text
-        from pytest_causechain.report.highlighting import paint_text
+    def _find_testcase(self, test: str) -> ElementTree.Element | None:
+        node = self._junit_nodes.get(test)
+        return node.to_xml() if node is not None else None
 
-        return paint_text(text)
+    # One chain, and all of them
 
-    def _add_to_junit(self, report: pytest.TestReport, chain: Chain, artefacts: Path | None) -> None:
-        from pytest_causechain.report.junit import describe_testcase, list_properties
-        from pytest_causechain.report.sources import show_path
-        from pytest_causechain.report.text import WHOLE, render_text
+    def publish(self, report: pytest.TestReport, chain: Chain) -> None:
+        from pytest_causechain.report.secrets import conceal_secrets
+        from pytest_causechain.report.story import make_story
 
-        reporter = self._reporters.get(report.nodeid)
-        if reporter is None:
-            return
-        text = render_text(chain, root=self._root, artefacts=artefacts, limits=WHOLE)
-        names = [] if artefacts is None else ["chain.html", "chain.json"]
-        # GitLab takes paths from its checkout, Jenkins whole ones.
-        checkout = os.environ.get("CI_PROJECT_DIR")
-        files = [show_path(artefacts / name, Path(checkout) if checkout else None) for name in names if artefacts]
-        describe_testcase(reporter.to_xml(), list_properties(chain, root=self._root), text, files)
-
-    def _keep_promise(self, chain: Chain, artefacts: Path | None) -> None:
-        attachment = promised_attachment(self._config, chain.test)
-        if attachment is not None and artefacts is not None:
-            attachment.write_bytes((artefacts / "chain.html").read_bytes())
-
-    # All of them
+        chain = conceal_secrets(chain, os.environ)
+        report.cause_chain = chain  # type: ignore[attr-defined]
+        self._reports[chain.test] = report
+        story = make_story(chain, root=self._root, artefacts=self._locate(chain.test))
+        for reporter in self._reporters:
+            if not self._try(partial(reporter.write, story), reporter.title):
+                story = replace(story, artefacts=None)
+        self._stories.append(story)
 
     def finish(self) -> None:
         """After the last chain: what tells of all of them, and what was promised of others."""
-        if not self._chains and not self._promised:
-            return
+        for test in sorted(self._promised - self._reports.keys()):
+            self._try(partial(self._write_unknown, test), "a page")
+        if self._stories:
+            for reporter in self._reporters:
+                self._try(partial(reporter.finish, self._stories), reporter.title)
+
+    def _write_unknown(self, test: str) -> None:
         from pytest_causechain.model.chain import Chain
-        from pytest_causechain.report.artefacts import write_artefacts, write_index
+        from pytest_causechain.report.artefacts import write_artefacts
 
-        for test in sorted(self._promised - {chain.test for chain in self._chains}):
-            unknown = Chain(test, "none", UNKNOWN)
-            self._try(lambda chain=unknown: write_artefacts(chain, self._settings.directory), "a page")  # type: ignore[misc]
-        if not self._chains:
-            return
-        try:
-            write_index(self._chains, self._settings.directory, root=self._root)
-        except Refusal as refusal:
-            self.notes.append(str(refusal))
-        self._try(self._write_exports, "a report")
-        if os.environ.get("GITHUB_ACTIONS") == "true":
-            self._try(self._write_summary, "the step summary")
+        write_artefacts(Chain(test, "none", UNKNOWN), self._settings.directory)
 
-    def _write_exports(self) -> None:
-        from pytest_causechain.report.gitlab import list_issues
-        from pytest_causechain.report.sarif import make_log
-
-        for path, make in ((self._settings.sarif, make_log), (self._settings.gitlab, list_issues)):
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(
-                    json.dumps(make(self._chains, self._find_checkout()), indent=2) + "\n", encoding="ascii"
-                )
-
-    def _write_summary(self) -> None:
-        from pytest_causechain.report.github import render_summary
-
-        summary = os.environ.get("GITHUB_STEP_SUMMARY")
-        if summary:
-            with Path(summary).open("a", encoding="utf-8") as file:
-                file.write(render_summary(self._chains, self._root))
-
-    def summarise(self, reporter: TerminalReporter) -> None:
+    def summarise(self, terminal: TerminalReporter) -> None:
         """What stands behind pytest's own failures."""
-        for test, text in self._texts:
-            reporter.section(f"{TITLE}: {test}", "-")
-            reporter.write_line(text)
+        for title, text in self._sections:
+            terminal.section(title, "-")
+            terminal.write_line(text)
         for note in dict.fromkeys(self.notes):
-            reporter.write_line(f"cause-chain: {note}")
-        if os.environ.get("GITHUB_ACTIONS") == "true" and self._chains:
-            self._try(lambda: self._annotate(reporter), "annotations")
+            terminal.write_line(f"cause-chain: {note}")
+        if self._lines:
+            terminal.ensure_newline()
+        for line in self._lines:
+            terminal.write_line(line)
 
-    def _annotate(self, reporter: TerminalReporter) -> None:
-        from pytest_causechain.report.github import annotate
-
-        reporter.ensure_newline()
-        for line in annotate(self._chains, self._find_checkout()):
-            reporter.write_line(line)
-
-    def _find_checkout(self) -> Path:
-        """Where the paths of CI systems begin, wherever in it pytest was started."""
-        return Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or self._root)
-
-    def _try(self, action: Callable[[], object], what: str) -> None:
-        """Nothing that others do wrong, or that cannot be written, may spoil the session."""
+    def _try(self, action: Callable[[], object], what: str) -> bool:
+        """Nothing that others do wrong, or that cannot be written, may spoil the session. False where there are no
+        files for others to refer to."""
         try:
             action()
+        except Refusal as refusal:
+            self.notes.append(str(refusal))
+            return False
         except Exception as error:
             self.notes.append(f"{what} has no chain in it: {error!a}")
+        return True
+
+
+class AttachmentReporter:
+    """Puts the page where allure expects its attachment."""
+
+    title = "the attachment of allure"
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def write(self, story: Story) -> None:
+        attachment = promised_attachment(self._config, story.chain.test)
+        if attachment is not None and story.artefacts is not None:
+            attachment.write_bytes((story.artefacts / "chain.html").read_bytes())
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        """Each has its own."""
+
+
+class HookReporter:
+    """Tells other plugins, which may want the failed phase of the test, too."""
+
+    title = "pytest_causechain_report"
+
+    def __init__(self, config: pytest.Config, reports: Mapping[str, pytest.TestReport]) -> None:
+        self._config, self._reports = config, reports
+
+    def write(self, story: Story) -> None:
+        chain = story.chain
+        report = self._reports[chain.test]
+        self._config.hook.pytest_causechain_report(config=self._config, report=report, chain=chain)
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        """Each has been told of."""
 
 
 def promise_attachment(config: pytest.Config, test: str) -> None:

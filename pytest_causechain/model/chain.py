@@ -87,7 +87,8 @@ class Cause:
     """One variable of a cause. `frame` numbers the backtrace's frame it lives in; None: it is global.
 
     `assignment` is a C statement that makes this change when it can be written as one, `undo` one that makes the
-    failing run's variable as it was in the passing run.
+    failing run's variable as it was in the passing run. `lines` are the first and last one, of an input that has been
+    given others; `is_returned`: it is what a function returns, on its way to a variable.
     """
 
     variable: str
@@ -111,6 +112,8 @@ class Cause:
     frame: int | None = None
     assignment: str | None = None
     undo: str | None = None
+    lines: tuple[int, int] | None = None
+    is_returned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,36 +170,6 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A cause at a moment. `confirmed`: "passing" - alone it makes the passing run fail; "both" - and undoing it
-    alone makes the failing run pass; "context" - only together with other transferred differences."""
-
-    moment: When
-    causes: tuple[Cause, ...]
-    differences: int
-    experiments: Tally
-    confirmed: Literal["both", "passing", "context"]
-    # Where the cause became so: the statement executed just before, when both runs executed it.
-    made_by: Place | None = None
-    # Where the failing run last wrote to the variable since the link before.
-    written_by: Place | None = None
-    # Whether the cause of the link before was seen to make this one appear.
-    follows: bool = True
-    picture: Picture | None = None
-    # The first experiments at this moment; `experiments` counts those that this cause took.
-    trials: tuple[Trial, ...] = ()
-    # How gdb makes the change in the passing run, and takes it back in the failing one; None: by the statement of the
-    # one cause.
-    replay: Script | None = None
-    undo: Script | None = None
-
-    @property
-    def origin(self) -> Place | None:
-        """The statement that made the cause so. What a function is called with was made so by its caller."""
-        return self.made_by or (None if self.moment.is_entry else self.written_by)
-
-
-@dataclass(frozen=True, slots=True)
 class Transition:
     """The cause moves from some variables to others: at the statement that both runs execute between, else where the
     failing run writes to the new ones, else before file and line. `earliest` is where the interval begins; it equals
@@ -212,12 +185,49 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A cause at a moment. `confirmed`: "passing" - alone it makes the passing run fail; "both" - and undoing it
+    alone makes the failing run pass; "context" - only together with other transferred differences."""
+
+    moment: When
+    causes: tuple[Cause, ...]
+    differences: int
+    experiments: Tally
+    confirmed: Literal["both", "passing", "context"]
+    # Where the cause became so: the statement executed just before, when both runs executed it.
+    made_by: Place | None = None
+    # Where the failing run last wrote to the variable since the link before.
+    written_by: Place | None = None
+    # Whether the cause of the link before was seen to make this one appear.
+    follows: bool = True
+    # How the cause moved to these variables from others.
+    arrived_by: Transition | None = None
+    picture: Picture | None = None
+    # The first experiments at this moment; `experiments` counts those that this cause took.
+    trials: tuple[Trial, ...] = ()
+    # How gdb makes the change in the passing run, and takes it back in the failing one; None: by the statement of the
+    # one cause.
+    replay: Script | None = None
+    undo: Script | None = None
+
+    @property
+    def origin(self) -> Place | None:
+        """The statement that made the cause so. What a function is called with was made so by its caller."""
+        return self.made_by or (None if self.moment.is_entry else self.written_by)
+
+
+@dataclass(frozen=True, slots=True)
 class Suspect:
     rank: int
     file: str
     line: int
     function: str
     why: str
+
+
+# What a repair does otherwise. Of a branch: at one visit it goes the other way, or in its condition, at each of them,
+# equal values do, or all, or it always leads to one line. Else what is changed: a value at one visit, or the code.
+Change = Literal["other way", "equal values", "turned round", "forced", "value", "constant", "operator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +241,17 @@ class Repair:
     function: str
     visit: int
     variable: str | None
-    was: str
-    with_: str
+    # Values, constants or operators, as in C; both are empty for a branch, `new` for one operand alone.
+    old: str = ""
+    new: str = ""
     callee: str | None = None
     stops: tuple[Breakpoint, ...] = ()
     commands: tuple[str, ...] = ()
+    change: Change = "value"
+    # The line that a forced branch leads to.
+    target: int | None = None
+    # Of one that has no name, its number.
+    argument: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +345,7 @@ class Chain:
     passing: Party | None = None
     oracle: Rule | None = None
     chain: tuple[Link, ...] = ()
+    # In time order: those by which the links arrive, and those that lead to what is not told as a link.
     transitions: tuple[Transition, ...] = ()
     peer: Peer | None = None
     alternatives: tuple[Alternative, ...] = ()

@@ -19,7 +19,7 @@ from pytest_causechain.lab.setup import LabSetup
 from pytest_causechain.lab.starts import TEMPLATES_KEPT
 from pytest_causechain.model.alteration import NOTHING, Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.budget import Budget
-from pytest_causechain.model.chain import Repair
+from pytest_causechain.model.chain import Change, Repair
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command, Observation
@@ -50,12 +50,15 @@ LEAST_CPU_SECONDS, LEAST_SECONDS = 0.02, 0.5
 # The failing run and some passing ones are made this often before anything is concluded from them.
 REPETITIONS = 3
 OUTPUT_FACTOR, LEAST_OUTPUT = 8, 1 << 16
-# Counted as a condition or a constant of the source, not as a value of one execution.
-VARIANT_TEXTS = {
-    "equal": ("equal values this way", "equal values the other way"),
-    "inverted": ("this way round", "turned round"),
-    "forced": ("leading either way", "always leading to line"),
+# What other code is, in the words of a repair; conditions among it are branches.
+CHANGES: dict[str, Change] = {
+    "equal": "equal values",
+    "inverted": "turned round",
+    "forced": "forced",
+    "constant": "constant",
+    "operator": "operator",
 }
+CONDITIONS = ("equal", "inverted", "forced")
 
 T = TypeVar("T")
 Progress = Callable[[str], None]
@@ -261,7 +264,7 @@ class RepairSearch:
         for place in places:
             for visit in spread(place.visits, BRANCH_VISITS)[first:last]:
                 intervention = Intervention(place.spot(visit))
-                repair = self._describe(place, visit, intervention, None, "this way", "the other way")
+                repair = self._describe(place, visit, intervention, change="other way")
                 yield self._attempt(place, visit, intervention, repair)
 
     def _replacements(
@@ -287,7 +290,7 @@ class RepairSearch:
         expected, compared = self._judge.expected_numbers, self._places.compared
         for guess in guess_values(sighting, known, effect.is_float, seen, expected, compared):
             intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
-            repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text)
+            repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text, change="value")
             yield self._attempt(place, visit, intervention, repair, sighting.was)
 
     def _variants(self, surprise: int) -> Iterator[Attempt]:
@@ -298,14 +301,20 @@ class RepairSearch:
 
         for variant in sorted((v for v in self._places.variants if v.surprise == surprise), key=rank):
             position = self._lab.program.position_of(variant.address)
-            was, then = VARIANT_TEXTS.get(variant.kind, (variant.was, variant.then))
-            if variant.kind == "forced":
-                then += f" {self._lab.program.position_of(variant.target).line}"
-            kind: Kind = "branch" if variant.kind in VARIANT_TEXTS else "value"
+            kind: Kind = "branch" if variant.kind in CONDITIONS else "value"
             patch = Patch(variant.address, variant.code, variant.own)
-            commands = script_patch(self._lab.program, patch)
             repair = Repair(
-                kind, position.file, position.line, position.function, 0, None, was, then, commands=commands
+                kind=kind,
+                file=position.file,
+                line=position.line,
+                function=position.function,
+                visit=0,
+                variable=None,
+                old=variant.was,
+                new=variant.then,
+                commands=script_patch(self._lab.program, patch),
+                change=CHANGES[variant.kind],
+                target=self._lab.program.position_of(variant.target).line if variant.kind == "forced" else None,
             )
             yield Attempt(patch, repair, self._places.when(variant.watch, 1), True)
 
@@ -315,12 +324,21 @@ class RepairSearch:
         return Attempt(intervention, repair, self._places.when(place.effect.watch, visit), place.visits == 1, was)
 
     def _describe(
-        self, place: Place, visit: int, intervention: Intervention, variable: str | None, was: str, then: str
+        self,
+        place: Place,
+        visit: int,
+        intervention: Intervention,
+        variable: str | None = None,
+        old: str = "",
+        new: str = "",
+        *,
+        change: Change,
     ) -> Repair:
         program, position = self._lab.program, place.position
-        name = place.name or variable
+        name, argument = place.name or variable, None
         if place.effect.kind == "argument" and name is None:
-            name = f"argument {REGISTERS.index(place.effect.register) + 1}"
+            argument = REGISTERS.index(place.effect.register) + 1
+            name = f"argument {argument}"
         return Repair(
             kind=place.effect.kind,
             file=position.file,
@@ -328,11 +346,13 @@ class RepairSearch:
             function=position.function,
             visit=visit,
             variable=name,
-            was=was,
-            with_=then,
+            old=old,
+            new=new,
             callee=place.callee,
             stops=tuple(map(program.breakpoint, intervention.spot.stops)),
             commands=script_intervention(place.effect, intervention.data),
+            change=change,
+            argument=argument,
         )
 
     # Trying

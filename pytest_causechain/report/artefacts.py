@@ -1,34 +1,27 @@
-"""Turns chains into files: chain.json, chain.html and the gdb scripts of each test, and the index of the session.
+"""Turns stories into the files of a session: each test's directory with chain.json, chain.html and gdb scripts, and
+the index of all.
 
 Runs can hold private data, so files and directories are the user's alone; and no reader ever sees half a file.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from pytest_causechain.model.chain import Chain, Party, Script
+from pytest_causechain.model.chain import Alternative, Chain, Party, Peer, Repair
 from pytest_causechain.model.codec import encode, write_whole
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.report.gdb_script import (
-    Inputs,
-    find_obstacle,
-    name_script,
-    render_gdb_script,
-    render_undo_script,
-)
-from pytest_causechain.report.index import render_index
-from pytest_causechain.report.page import render_page
+from pytest_causechain.report.gdb import GdbReporter
+from pytest_causechain.report.html import PageReporter
+from pytest_causechain.report.story import Reporter, Story, StoryStep, make_story, rank_suspects
+from pytest_causechain.report.wording import slug, tell_sides
 
 SCHEMA = "causechain/1"
 INDEX_SCHEMA = "causechain-index/1"
-# With the directory's own name, `gdb -x` and the script's name this fits into a line of 80 columns.
-SLUG_LIMIT = 44
 
 # What a session writes into a test's directory; anything else there is the user's.
 _OURS = re.compile(
@@ -36,129 +29,137 @@ _OURS = re.compile(
 )
 
 
-def slug(test: str) -> str:
-    """A directory name for a node id: readable, and different for different tests."""
-    safe = re.sub(r"[^A-Za-z0-9._]+", "-", _without_directories(test)).strip("-.")
-    if safe and safe == test and len(safe) <= SLUG_LIMIT:
-        return safe
-    digest = hashlib.sha256(test.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{safe[: SLUG_LIMIT - len(digest) - 1].rstrip('-.')}-{digest}".lstrip("-")
+class ArtefactsReporter(Reporter):
+    """Writes everything about a test, in place of what an earlier session wrote; at the end the index. Where it cannot,
+    that is a Refusal."""
+
+    title = "the directory of the chains"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        # The data last, so that whoever finds a chain.json also finds the scripts that belong to it.
+        self._reporters: tuple[Reporter, ...] = (GdbReporter(), PageReporter(directory), DataReporter(directory))
+
+    def write(self, story: Story) -> None:
+        if story.artefacts is None:
+            return
+        with self._refusing():
+            self._make_directory()
+            story.artefacts.mkdir(mode=0o700, exist_ok=True)
+            for old in story.artefacts.iterdir():
+                if _OURS.fullmatch(old.name):
+                    old.unlink()
+            for reporter in self._reporters:
+                reporter.write(story)
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        with self._refusing():
+            self._make_directory()
+            for reporter in self._reporters:
+                reporter.finish(stories)
+
+    def _make_directory(self) -> None:
+        """Make the directory, hidden from git. One that exists may be the user's sources: it is left as it is."""
+        directory = self._directory
+        if re.search(r"[\n\r]", str(directory.absolute())):
+            raise Refusal(f"{str(directory)!r} has a line break in its name: name another place by --cause-chain-dir.")
+        if directory.is_dir():
+            return
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        write_whole(directory / ".gitignore", b"# Made by pytest --cause-chain.\n*\n")
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise Refusal(
+                f"The chain could not be written to {self._directory} ({why}): name another place by --cause-chain-dir."
+            ) from error
 
 
-def _without_directories(test: str) -> str:
-    # Only the file has directories: a parameter may contain slashes of its own.
-    file, separator, name = test.partition("::")
-    return file.rpartition("/")[2].removesuffix(".py") + separator + name
+class DataReporter(Reporter):
+    """Writes chain.json and index.json."""
 
+    title = "chain.json"
 
-def encode_chain(chain: Chain) -> dict[str, Any]:
-    """chain.json as data; `model.codec.decode(Chain, ...)` turns it back. Links also have the names of their scripts,
-    or why there is none. Variables of the environment are the user's business unless they are part of a cause."""
-    data = {"schema": SCHEMA, **encode(chain)}
-    others = [other["passing"] for other in data["alternatives"]]
-    for party in (data["failing"], data["passing"], *others):
-        if party is not None:
-            del party["environment"]
-    for index, link in enumerate(data["chain"]):
-        link["script"], link["undo_script"] = name_script(chain, index), name_script(chain, index, "passing")
-        link["unscripted"] = find_obstacle(chain, index)
-    return data
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def write(self, story: Story) -> None:
+        if story.artefacts is not None:
+            _write_json(story.artefacts / "chain.json", encode_story(story))
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        chains = [_list_chain(story.chain) for story in stories]
+        _write_json(self._directory / "index.json", {"schema": INDEX_SCHEMA, "chains": chains})
 
 
 def write_artefacts(chain: Chain, directory: Path, *, root: Path | None = None) -> Path:
-    """Write everything about one test, in place of what an earlier session wrote; the test's own directory.
-
-    The page shows paths relative to `root`."""
+    """Write everything about one test; the test's own directory. Its page shows paths relative to `root`."""
     place = directory / slug(chain.test)
-    try:
-        _make_directory(directory)
-        place.mkdir(mode=0o700, exist_ok=True)
-        for old in place.iterdir():
-            if _OURS.fullmatch(old.name):
-                old.unlink()
-        _write_scripts(chain, place)
-        page = render_page(chain, root=root, artefacts=place)
-        write_whole(place / "chain.html", page.encode("utf-8", "backslashreplace"))
-        # Last, so that whoever finds a chain.json also finds the scripts that belong to it.
-        _write_json(place / "chain.json", encode_chain(chain))
-    except OSError as error:
-        raise _refuse(directory, error) from error
+    ArtefactsReporter(directory).write(make_story(chain, root=root, artefacts=place))
     return place
 
 
-def _write_scripts(chain: Chain, place: Path) -> None:
-    """For each link one that shows the failure, and one that makes it go away where that was seen."""
-    for index, link in enumerate(chain.chain):
-        if (name := name_script(chain, index)) is not None:
-            inputs = Inputs(
-                _write_input(chain.passing, place / "passing.stdin"), _write_change(link.replay, place / name)
-            )
-            _write_text(place / name, render_gdb_script(chain, link, inputs))
-        if (name := name_script(chain, index, "passing")) is not None:
-            inputs = Inputs(
-                _write_input(chain.failing, place / "failing.stdin"), _write_change(link.undo, place / name)
-            )
-            _write_text(place / name, render_undo_script(chain, link, inputs))
+def encode_story(story: Story) -> dict[str, object]:
+    """chain.json as data; `model.codec.decode(Chain, ...)` turns it back. Links also have the names of their scripts,
+    or why there is none, and repairs what they do in words. Variables of the environment are the user's business unless
+    they are part of a cause."""
+    chain = story.chain
+    return {
+        "schema": SCHEMA,
+        **encode(chain),
+        "failing": _encode_party(chain.failing),
+        "passing": _encode_party(chain.passing),
+        "chain": [_encode_step(step) for step in story.steps],
+        "peer": _encode_peer(chain.peer),
+        "alternatives": [_encode_alternative(other) for other in chain.alternatives],
+        "repairs": [_encode_repair(repair) for repair in chain.repairs],
+    }
 
 
-def _write_input(party: Party | None, path: Path) -> str | None:
-    if party is None or not party.stdin:
+def _encode_party(party: Party | None) -> dict[str, object] | None:
+    if party is None:
         return None
-    _write_text(path, party.stdin)
-    return str(path.absolute())
+    return {name: value for name, value in encode(party).items() if name != "environment"}
 
 
-def _write_change(change: Script | None, script: Path) -> str | None:
-    if change is None or change.stdin is None:
+def _encode_step(step: StoryStep) -> dict[str, object]:
+    names = {
+        "script": step.replay.name if step.replay.obstacle is None else None,
+        "undo_script": step.undo.name if step.undo.obstacle is None else None,
+        "unscripted": step.replay.obstacle,
+    }
+    return {**encode(step.link), **names}
+
+
+def _encode_peer(peer: Peer | None) -> dict[str, object] | None:
+    if peer is None:
         return None
-    path = script.with_suffix(".stdin")
-    _write_text(path, change.stdin)
-    return str(path.absolute())
+    return {**encode(peer), "repair": _encode_repair(peer.repair) if peer.repair is not None else None}
 
 
-def _write_text(path: Path, text: str) -> None:
-    write_whole(path, text.encode("utf-8", "surrogateescape"))
+def _encode_alternative(other: Alternative) -> dict[str, object]:
+    return {**encode(other), "peer": _encode_peer(other.peer), "passing": _encode_party(other.passing)}
 
 
-def write_index(chains: Sequence[Chain], directory: Path, *, root: Path | None = None) -> Path:
-    """Write index.json and index.html, which list the chains of the last session."""
-    path = directory / "index.json"
-    try:
-        _make_directory(directory)
-        page = render_index([(slug(chain.test), chain) for chain in chains], root=root)
-        write_whole(directory / "index.html", page.encode("utf-8", "backslashreplace"))
-        _write_json(path, {"schema": INDEX_SCHEMA, "chains": [_list_chain(chain) for chain in chains]})
-    except OSError as error:
-        raise _refuse(directory, error) from error
-    return path
+def _encode_repair(repair: Repair) -> dict[str, object]:
+    was, then = tell_sides(repair)
+    return {**encode(repair), "was": was, "with": then}
 
 
-def _list_chain(chain: Chain) -> dict[str, Any]:
-    first = min(chain.suspects, key=lambda suspect: suspect.rank, default=None)
+def _list_chain(chain: Chain) -> dict[str, object]:
     return {
         "test": chain.test,
         "status": chain.status,
         "reason": chain.reason,
-        "suspect": encode(first),
+        "suspect": encode(next(iter(rank_suspects(chain)), None)),
         "path": f"{slug(chain.test)}/chain.json",
     }
 
 
-def _make_directory(directory: Path) -> None:
-    """Make the directory, hidden from git. One that exists may be the user's sources: it is left as it is."""
-    if re.search(r"[\n\r]", str(directory.absolute())):
-        raise Refusal(f"{str(directory)!r} has a line break in its name: name another place by --cause-chain-dir.")
-    if directory.is_dir():
-        return
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    directory.mkdir(mode=0o700, exist_ok=True)
-    write_whole(directory / ".gitignore", b"# Made by pytest --cause-chain.\n*\n")
-
-
-def _write_json(path: Path, data: Any) -> None:
+def _write_json(path: Path, data: Mapping[str, object]) -> None:
     write_whole(path, json.dumps(data, indent=2).encode("ascii") + b"\n")
-
-
-def _refuse(directory: Path, error: OSError) -> Refusal:
-    why = error.strerror or type(error).__name__
-    return Refusal(f"The chain could not be written to {directory} ({why}): name another place by --cause-chain-dir.")

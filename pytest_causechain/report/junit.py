@@ -1,44 +1,57 @@
-"""Turns a chain into what the JUnit report says of its test case: properties, output, attachments."""
+"""Turns a story into what the JUnit report says of its test case: properties, output, attachments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-from pytest_causechain.model.chain import Chain
-from pytest_causechain.report.places import locate_link, name_files
-from pytest_causechain.report.sentences import tell_link
-from pytest_causechain.report.sources import ReadSource, choose_suspect, read_lines, show_path
-from pytest_causechain.report.wording import describe_repair, printable
+from pytest_causechain.report.sources import show_path
+from pytest_causechain.report.story import Reporter, Story
+from pytest_causechain.report.text import WHOLE, render_text
+from pytest_causechain.report.wording import plain, printable
 
 PREFIX = "causechain"
 ATTACHMENT = "[[ATTACHMENT"
 
 
-def list_properties(
-    chain: Chain, *, root: Path | None = None, read_source: ReadSource = read_lines
-) -> Iterator[tuple[str, str]]:
+class JunitReporter(Reporter):
+    """Adds to the element of a test, which `find_testcase` finds where there is one. Attachments are named as seen from
+    the `checkout`: GitLab takes paths from there, Jenkins, which tells of none, whole ones."""
+
+    title = "the JUnit report"
+
+    def __init__(self, find_testcase: Callable[[str], ElementTree.Element | None], checkout: Path | None) -> None:
+        self._find_testcase, self._checkout = find_testcase, checkout
+
+    def write(self, story: Story) -> None:
+        testcase = self._find_testcase(story.chain.test)
+        if testcase is None:
+            return
+        names = ("chain.html", "chain.json") if story.artefacts is not None else ()
+        files = [show_path(story.artefacts / name, self._checkout) for name in names if story.artefacts is not None]
+        describe_testcase(testcase, list_properties(story), render_text(story, details=WHOLE), files)
+
+
+def list_properties(story: Story) -> Iterator[tuple[str, str]]:
     """Names without their prefix, and values in printable ASCII."""
-    names = name_files(chain)
+    chain, suspect = story.chain, story.suspect
     yield "status", chain.status
     if chain.reason is not None:
         yield "reason", printable(chain.reason)
-    suspect = choose_suspect(chain, read_source, root)
     if suspect is not None:
-        yield "suspect", printable(f"{show_path(suspect.file, root)}:{suspect.line}")
-        yield "suspect.function", printable(suspect.function)
+        yield "suspect", printable(f"{show_path(suspect.place.path, story.root)}:{suspect.place.line}")
+        yield "suspect.function", printable(suspect.place.function)
         yield "suspect.why", printable(suspect.why)
-    for repair in chain.repairs[:1]:
-        yield "repair", f"{describe_repair(repair)} at {names[repair.file]}:{repair.line}"
+    if story.repair is not None:
+        yield "repair", f"{plain(story.repair.told)} at {story.repair.place}"
     if chain.peer is not None:
         yield "peer", chain.peer.kind
         yield "passing", printable(chain.peer.test)
     if chain.oracle is not None:
         yield "fails_when", printable(chain.oracle.fails_when)
-    for index in range(len(chain.chain)):
-        place = locate_link(chain, index)
-        yield f"cause.{index + 1}", f"{names[place.file]}:{place.line}: {tell_link(chain, index)}"
+    for step in story.steps:
+        yield f"cause.{step.number}", f"{step.place}: {plain(step.tell())}"
     if chain.failure is not None:
         yield "failure", printable(chain.failure.text)
     yield "experiments", str(chain.statistics.experiments.total)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from pytest_causechain.model.chain import Cause, Chain, Link, Party, Script
 
@@ -40,8 +39,8 @@ def conceal_secrets(chain: Chain, environment: Mapping[str, str]) -> Chain:
     return dataclasses.replace(masked, test=chain.test, chain=links)
 
 
-def _inputs(party: Party | None) -> tuple[Any, ...]:
-    return () if party is None else (party.argv, party.stdin)
+def _inputs(party: Party | None) -> tuple[str, ...]:
+    return () if party is None else (*party.argv, party.stdin)
 
 
 def _drop_scripts(link: Link) -> Link:
@@ -73,7 +72,7 @@ def _texts(script: Script) -> tuple[str, ...]:
     return (*script.commands, script.stdin or "", written.decode("utf-8", "surrogateescape"))
 
 
-def _mask(value: Any, secrets: re.Pattern[str] | None) -> Any:
+def _mask(value: object, secrets: re.Pattern[str] | None) -> object:
     if isinstance(value, Cause):
         value = _conceal_cause(value)
     elif isinstance(value, Party):

@@ -1,63 +1,41 @@
-"""Turns a chain into the section shown under a failing test: plain ASCII, 80 columns, about 25 lines, or all of it."""
+"""Turns a story into the section shown under a failing test: plain ASCII, 80 columns, about 25 lines, or all of it."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from pytest_causechain.model.chain import Alternative, Cause, Chain, Party, Repair, Suspect, Transition
-from pytest_causechain.model.moment import Place
-from pytest_causechain.report.gdb_script import find_obstacle, name_script
-from pytest_causechain.report.places import (
-    Pointer,
-    find_transition,
-    locate_failure,
-    locate_link,
-    locate_suspect,
-    name_files,
-)
-from pytest_causechain.report.sentences import (
+from pytest_causechain.model.chain import Party
+from pytest_causechain.report.sources import show_path, split_words
+from pytest_causechain.report.story import (
     FAILURE_LIMIT,
     FUNCTION_LIMIT,
-    KEPT_SPACE,
-    as_chain,
-    choose_proof,
-    is_repaired,
-    keep_together,
-    tell_alternative,
-    tell_failure,
-    tell_figures,
-    tell_gap,
-    tell_link,
-    tell_proof,
-)
-from pytest_causechain.report.sources import (
-    ReadSource,
-    choose_suspect,
-    locate_file,
-    read_excerpt,
-    read_lines,
-    show_path,
+    Aside,
+    Reporter,
+    SourceLine,
+    Story,
+    StoryStep,
 )
 from pytest_causechain.report.wording import (
     NAMED_CAUSES,
+    Span,
+    Spans,
+    Style,
+    begin_sentence,
     count_of,
     describe_command,
     describe_commands,
     describe_lines,
-    describe_repair,
     end_sentence,
     name_function,
     name_run,
+    plain,
     printable,
     shorten,
     shorten_pair,
     tell_rivals,
-    told_causes,
-    twin_repair,
 )
 
 # Below this the columns leave no room for the sentences.
@@ -65,12 +43,32 @@ NARROWEST = 60
 PLACE_LIMIT = 26
 INDENT = 9
 LINES_OF_FAILURE = 6
+# A space at which no line is broken; `printable` leaves none of its kind in a text.
+KEPT_SPACE = "\N{NO-BREAK SPACE}"
 # How a line begins that GitHub obeys.
 COMMAND = re.compile(r"^( *)([:#])(?=:|#\[)")
+ANSI: dict[Style, str] = {
+    "failing": "31;1",
+    "passing": "32;1",
+    "mark": "31;1",
+    "head": "1",
+    "place": "36",
+    "faint": "90",
+}
+# Of words of the program, by their kinds.
+ANSI_WORDS = {
+    "preprocessor": "35",
+    "comment": "90",
+    "type": "36",
+    "keyword": "94",
+    "function": "1",
+    "string": "33",
+    "number": "35",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Detail:
     """How much is told. Hidden links are counted; a sentence that is cut ends in dots."""
 
     links: int
@@ -86,163 +84,107 @@ class Limits:
 
 # Of these the first with which all of it fits on a screen, else the last.
 MOST_LINES = 27
-BRIEF = (Limits(9, 4), Limits(6, 4), Limits(5, 3), Limits(4, 3, failure=32), Limits(3, 3, 2, failure=32))
+BRIEF = (Detail(9, 4), Detail(6, 4), Detail(5, 3), Detail(4, 3, failure=32), Detail(3, 3, 2, failure=32))
 # Even so a hostile program cannot fill the screen for hours.
-WHOLE = (Limits(500, 40, None, 40, 50, 2000),)
+WHOLE = (Detail(500, 40, None, 40, 50, 2000),)
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """A chain and what its rendering depends on."""
+class TextReporter(Reporter):
+    """Gives each test's section to `show`, with the test's name."""
 
-    chain: Chain
-    width: int
-    limits: Limits
-    read_source: ReadSource
-    root: Path | None
-    names: Mapping[str, str]
-    suspect: Suspect | None
-    pointer: Pointer | None
+    title = "the terminal's report"
 
-    def wrap(self, text: str, narrower: int = 0, lines: int = 0) -> list[str]:
-        return _wrap(text, self.width - narrower, lines or self.limits.lines)
+    def __init__(self, show: Callable[[str, str], None], *, is_whole: bool, is_painted: bool) -> None:
+        self._show, self._details, self._is_painted = show, WHOLE if is_whole else BRIEF, is_painted
 
-    def name_line(self, place: Place | Transition | Suspect | Repair) -> str:
-        return f"{self.names[place.file]}:{place.line}"
-
-    def name_path(self, place: Suspect | Repair) -> str:
-        """Editors and terminals open a path that is written out."""
-        return f"{printable(show_path(locate_file(place.file, self.root), self.root))}:{place.line}"
+    def write(self, story: Story) -> None:
+        self._show(story.chain.test, render_text(story, details=self._details, is_painted=self._is_painted))
 
 
-def render_text(
-    chain: Chain,
-    *,
-    width: int = 80,
-    read_source: ReadSource = read_lines,
-    root: Path | None = None,
-    artefacts: Path | None = None,
-    limits: Sequence[Limits] = BRIEF,
-) -> str:
-    """The section's body. Paths are shown relative to `root`; `artefacts` is the directory with the gdb scripts."""
-    width = max(width, NARROWEST)
-    if chain.status == "none":
-        lines = _wrap(f"No cause-effect chain: {_reason(chain)}", width, limits[0].reason_lines)
-        return "\n".join(_disarm(line, width) for line in lines)
-    lines = []
-    for one in limits:
-        lines = _render(_open_page(chain, width, one, read_source, root), artefacts).split("\n")
+def render_text(story: Story, *, width: int = 80, details: Sequence[Detail] = BRIEF, is_painted: bool = False) -> str:
+    """The section's body; without the colours a painted one is the same."""
+    lines = lay_out(story, max(width, NARROWEST), details)
+    return "\n".join("".join(map(paint_span, line)) if is_painted else plain(line) for line in lines)
+
+
+def lay_out(story: Story, width: int, details: Sequence[Detail]) -> list[Spans]:
+    lines: list[Spans] = []
+    for detail in details:
+        lines = _Section(story, width, detail).render()
         if len(lines) <= MOST_LINES:
             break
-    return "\n".join(_disarm(line, width) for line in lines)
+    return [_disarm(line, width) for line in lines]
 
 
-def _disarm(line: str, width: int) -> str:
-    """Not a command to GitHub, at whatever place a text of the program's making has been broken."""
-    return shorten(COMMAND.sub(lambda found: f"{found[1]}\\x{ord(found[2]):02x}", line), width)
+# Spans
 
 
-def _render(page: _Page, artefacts: Path | None) -> str:
-    excerpt, repairs = _render_suspect(page), page.chain.repairs
-    paragraphs = [
-        [*_render_repair(page), *excerpt] if repairs else [],
-        [*_render_parties(page), *_render_rule(page)],
-        _render_links(page),
-        [] if repairs else excerpt,
-        _render_proof(page),
-        *_render_alternatives(page),
-        list(_render_end(page, artefacts)),
-    ]
-    if page.limits.alternative_lines is not None:
-        # In short, the proof and what follows are one paragraph.
-        paragraphs[4:] = [[line for lines in paragraphs[4:] for line in lines]]
-    return "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
-
-
-def _open_page(chain: Chain, width: int, limits: Limits, read_source: ReadSource, root: Path | None) -> _Page:
-    suspect = choose_suspect(chain, read_source, root)
-    pointer = locate_suspect(chain, suspect) if suspect is not None else None
-    return _Page(chain, width, limits, read_source, root, name_files(chain), suspect, pointer)
-
-
-def _reason(chain: Chain) -> str:
-    return end_sentence(printable(chain.reason or "the reason is not known"))
-
-
-def _wrap(text: str, width: int, lines: int) -> list[str]:
+def wrap(line: Spans, width: int, most: int) -> list[Spans]:
+    """The line broken into several, of which those beyond `most` are cut. Code and figures stay together where they
+    can."""
+    kept = tuple(Span(_keep_together(span), span.style) for span in line)
+    text = plain(kept)
     # Hyphens are left alone: "-1" must stay in one piece.
-    wrapped = textwrap.wrap(
-        text, width, break_on_hyphens=False, replace_whitespace=False, max_lines=lines, placeholder=" ..."
+    broken = textwrap.wrap(
+        text, width, break_on_hyphens=False, replace_whitespace=False, max_lines=most, placeholder=" ..."
     )
-    return [line.replace(KEPT_SPACE, " ") for line in wrapped]
+    lines: list[Spans] = []
+    at = 0
+    for piece in broken:
+        start = text.find(piece, at)
+        if start >= 0:
+            at = start + len(piece)
+            lines.append(_cut(kept, start, at))
+        else:  # the last one, which ends in the placeholder
+            shown = piece.removesuffix("...").rstrip()
+            start = text.find(shown, at)
+            lines.append((*_cut(kept, start, start + len(shown)), Span(piece[len(shown) :])))
+    return [tuple(Span(span.text.replace(KEPT_SPACE, " "), span.style) for span in one) for one in lines]
 
 
-# The repairs
+def _keep_together(span: Span) -> str:
+    text = printable(span.text)
+    if span.style == "figure":
+        return text.replace(" ", KEPT_SPACE)
+    return text.replace(" = ", f"{KEPT_SPACE}={KEPT_SPACE}") if span.style == "code" else text
 
 
-def _render_repair(page: _Page) -> list[str]:
-    """What was done otherwise in the failing run, and that its test passes then: not whose fault it is."""
-    repairs, names = page.chain.repairs, page.names
-    best = repairs[0]
-    told = keep_together(describe_repair(best))
-    lines = page.wrap(f"W{told[1:]} at {page.name_path(best)} the test passes.")
-    others = {(names[repair.file], repair.line) for repair in repairs}
-    others.discard((names[best.file], best.line))
-    if others:
-        named = 2 if page.limits.alternative_lines is not None else 20
-        lines += page.wrap(f"A single change at {describe_lines(others, named, 'or')} does it as well.")
-    return lines
+def _cut(line: Spans, start: int, end: int) -> Spans:
+    """The spans between two places in the line's text."""
+    cut, at = [], 0
+    for span in line:
+        text = span.text[max(start - at, 0) : max(end - at, 0)]
+        at += len(span.text)
+        if text:
+            cut.append(Span(text, span.style))
+    return tuple(cut)
 
 
-# The two runs
+def _trim(line: Spans) -> Spans:
+    """Without spaces at its end."""
+    return _cut(line, 0, len(plain(line).rstrip()))
 
 
-def _describe_runs(page: _Page, passing: Party, failing: Party) -> tuple[str, str]:
-    """How each was started; of a twin only what makes it one."""
-    width = page.width - INDENT
-    repair = twin_repair(page.chain)
-    if repair is None:
-        return describe_commands(passing, failing, width)
-    command = shorten(describe_command(failing), width)
-    if page.chain.repairs and repair == page.chain.repairs[0]:
-        return "its twin, the same run with this repair", command
-    return shorten(f"its twin, the same run {describe_repair(repair)} at {page.name_line(repair)}", width), command
+def _disarm(line: Spans, width: int) -> Spans:
+    """Not a command to GitHub, at whatever place a text of the program's making has been broken."""
+    if found := COMMAND.match(plain(line)):
+        end = len(found[0])
+        line = (*_cut(line, 0, end - 1), Span(f"\\x{ord(found[2]):02x}"), *_cut(line, end, len(plain(line))))
+    return shorten_spans(line, width)
 
 
-def _render_parties(page: _Page) -> Iterator[str]:
-    passing, failing = page.chain.passing, page.chain.failing
-    if failing is None or passing is None:
-        for label, party in (("fails", failing), ("passes", passing)):
-            if party is not None:
-                yield from page.wrap(f"{label:<{INDENT}}{describe_command(party)}   {printable(party.outcome)}")
-        return
-    runs = _describe_runs(page, passing, failing)
-    command_width = max(map(len, runs))
-    widest = max(len(printable(party.outcome)) for party in (passing, failing))
-    is_narrow = INDENT + command_width + 3 + widest > page.width
-    # What a run did ("printed") stays in front of what it printed.
-    head = failing.outcome.find('"') + 1
-    outcomes = shorten_pair(passing.outcome, failing.outcome, page.width - INDENT, head)
-    for label, run, outcome in (("fails", runs[1], outcomes[1]), ("passes", runs[0], outcomes[0])):
-        if is_narrow:
-            yield f"{label:<{INDENT}}{run}"
-            yield " " * INDENT + outcome
-        else:
-            yield f"{label:<{INDENT}}{run:<{command_width}}   {outcome}".rstrip()
-    if twin_repair(page.chain) is None:
-        rivals = tell_rivals(passing, beside=page.chain.test) if page.limits.alternative_lines is None else ""
-        told = "".join(f" ({printable(text)})" for text in (passing.why, rivals) if text)
-        lines = page.wrap(f"{name_run(passing, beside=page.chain.test)}{told}", INDENT, lines=0 if rivals else 2)
-        yield from (" " * INDENT + line for line in lines)
+def paint_span(span: Span) -> str:
+    if span.style == "source":
+        (words,) = split_words([span.text])
+        return "".join(_paint(text, ANSI_WORDS.get(kind, "")) for kind, text in words)
+    return _paint(span.text, ANSI.get(span.style, ""))
 
 
-def _render_rule(page: _Page) -> list[str]:
-    if page.chain.oracle is None:
-        return []
-    return page.wrap(end_sentence(f"A run fails when {printable(page.chain.oracle.fails_when)}"))
+def _paint(text: str, style: str) -> str:
+    return f"\x1b[{style}m{text}\x1b[0m" if style and text.strip() else text
 
 
-# The links
+# The section
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,160 +192,277 @@ class _Row:
     number: str
     place: str
     function: str
-    sentences: tuple[str, ...]
+    sentences: tuple[Spans, ...]
     mark: str = ""
 
 
-def _render_links(page: _Page) -> list[str]:
-    chain, pointer = page.chain, page.pointer
-    rows: list[_Row] = []
-    shown = _choose_links(len(chain.chain), pointer, page.limits.links)
-    for index in shown:
-        hidden = index - (shown[shown.index(index) - 1] + 1 if index else 0)
-        if hidden:
-            rows.append(_Row("", "", "", (f"... {count_of(hidden, 'more link')}: -v shows all",)))
-        mark = ""
-        if page.suspect is not None and pointer is not None and pointer.index == index:
-            mark = "<- look here first" if pointer.exact else f"<- look first at {page.name_line(page.suspect)}"
-        before = told_causes(chain.chain[index - 1]) if index and not hidden else ()
-        rows.append(_link_row(page, index, mark, before))
-    if chain.chain:
-        rows.append(_failure_row(page))
-    return _lay_out(rows, page)
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A story, and how much of it is told in how many columns."""
 
+    story: Story
+    width: int
+    detail: Detail
 
-def _choose_links(count: int, pointer: Pointer | None, most: int) -> list[int]:
-    """The links nearest to where a reader looks: the beginning, the suspect and the end."""
-    anchors = {0, count - 1} | ({pointer.index} if pointer else set())
-    nearest = sorted(range(count), key=lambda index: (min(abs(index - anchor) for anchor in anchors), index))
-    return sorted(nearest[:most])
-
-
-def _link_row(page: _Page, index: int, mark: str, before: Sequence[Cause]) -> _Row:
-    """`before` are the causes told just above."""
-    chain, place = page.chain, locate_link(page.chain, index)
-    told = tell_link(chain, index, before, page.limits.causes)
-    transition = find_transition(chain, index)
-    notes = [] if transition is None else tell_gap(chain.chain[index], transition, page.names)
-    return _Row(
-        str(index + 1),
-        page.name_line(place),
-        name_function(place.function or ""),
-        (told, *(f"({note})" for note in notes)),
-        mark,
-    )
-
-
-def _failure_row(page: _Page) -> _Row:
-    number = str(len(page.chain.chain) + 1)
-    told = tell_failure(page.chain, page.read_source, page.root, page.limits.failure)
-    place = locate_failure(page.chain)
-    if place is None:
-        return _Row(number, "", "", (told,))
-    return _Row(number, page.name_line(place), name_function(place.function or ""), (told,))
-
-
-def _lay_out(rows: Sequence[_Row], page: _Page) -> list[str]:
-    number_width = max((len(row.number) for row in rows), default=0)
-    place_width = min(max((len(row.place) for row in rows), default=0), PLACE_LIMIT)
-    # The sentences need half of the width at least.
-    room = min(FUNCTION_LIMIT, max(page.width // 2 - number_width - place_width - 9, 10))
-    function_width = min(max((len(row.function) for row in rows), default=0), room)
-    column = 2 + number_width + 2 + place_width + 2 + function_width + 3
-    lines: list[str] = []
-    for row in rows:
-        # The end of a path and its line number matter more than its beginning.
-        place = row.place if len(row.place) <= place_width else "..." + row.place[3 - place_width :]
-        left = f"  {row.number:>{number_width}}  {place:<{place_width}}  {name_function(row.function, function_width)}"
-        # How it ended is told whole: it is short already.
-        told = page.wrap(row.sentences[0], column, 0 if row is not rows[-1] else LINES_OF_FAILURE) or [""]
-        if row.mark and len(told[-1]) + 3 + len(row.mark) <= page.width - column:
-            told[-1] = f"{told[-1]}   {row.mark}"
-        elif row.mark:
-            told += page.wrap(row.mark, column)
-        told += [line for sentence in row.sentences[1:] for line in page.wrap(sentence, column)]
-        lines += [f"{left if index == 0 else '':<{column}}{line}".rstrip() for index, line in enumerate(told)]
-    return lines
-
-
-# The first suspect
-
-
-def _render_suspect(page: _Page) -> list[str]:
-    suspect, lines = page.suspect, []
-    if suspect is None:
-        return []
-    if page.pointer is None and not is_repaired(page.chain, suspect):
-        lines += page.wrap(f"Look first at {page.name_path(suspect)}: {printable(suspect.why)}.", lines=3)
-    path = locate_file(suspect.file, page.root)
-    excerpt = read_excerpt(path, suspect.line, page.read_source)
-    if excerpt is None:
+    def render(self) -> list[Spans]:
+        if self.story.chain.status == "none":
+            head = Span("No cause-effect chain", "head")
+            return self.wrap((head, Span(f": {self._reason()}")), lines=self.detail.reason_lines)
+        lines: list[Spans] = []
+        for paragraph in self._list_paragraphs():
+            if paragraph:
+                lines += [(), *paragraph] if lines else paragraph
         return lines
-    if page.name_path(suspect) != page.name_line(suspect) and page.pointer is not None and not page.chain.repairs:
-        lines += page.wrap(page.name_path(suspect))
-    digits = len(str(suspect.line + 1))
-    for number, text in excerpt.lines:
-        mark = ">" if number == excerpt.focus else " "
-        code = printable(text.expandtabs(4))
-        lines.append(shorten(f"  {mark} {number:>{digits}} | {code}".rstrip(), page.width))
-    return lines
 
+    def wrap(self, text: str | Spans, narrower: int = 0, lines: int = 0) -> list[Spans]:
+        spans = (Span(text),) if isinstance(text, str) else text
+        return wrap(spans, self.width - narrower, lines or self.detail.lines)
 
-# The proof and the figures
+    def _list_paragraphs(self) -> Iterator[list[Spans]]:
+        excerpt, is_repaired = self._render_suspect(), self.story.repair is not None
+        if is_repaired:
+            yield [*self._render_repair(), *excerpt]
+        yield [*self._render_parties(), *self._render_rule()]
+        yield self._render_links()
+        if not is_repaired:
+            yield excerpt
+        rest = [self._render_proof(), *self._render_asides(), list(self._render_end())]
+        # In short, the proof and what follows are one paragraph.
+        yield from rest if self._is_whole else [[line for lines in rest for line in lines]]
 
+    @property
+    def _is_whole(self) -> bool:
+        return self.detail.alternative_lines is None
 
-def _render_proof(page: _Page) -> list[str]:
-    index = choose_proof(page.chain, page.pointer)
-    return [] if index is None else page.wrap(f"Proof: {tell_proof(page.chain, index, page.names)}")
+    def _name_path(self, place: SourceLine) -> str:
+        """Editors and terminals open a path that is written out."""
+        return f"{printable(show_path(place.path, self.story.root))}:{place.line}"
 
+    def _reason(self) -> str:
+        return end_sentence(printable(self.story.chain.reason or "the reason is not known"))
 
-def _render_alternatives(page: _Page) -> Iterator[list[str]]:
-    """The chains against other peers: in one sentence each, or as whole ones; why there is no neighbour."""
-    absence = page.chain.without_neighbour
-    if absence is not None:
-        yield page.wrap(end_sentence(printable(absence[:1].upper() + absence[1:])))
-    for other in page.chain.alternatives:
-        if other.passing is None or not other.chain:
-            continue
-        if page.limits.alternative_lines is None:
-            whole = _open_page(as_chain(page.chain, other), page.width, page.limits, page.read_source, page.root)
-            yield [*_render_parties(whole), *_render_rule(whole)]
-            yield _render_links(whole)
-        else:
-            yield _shorten_alternative(page, other, page.limits.alternative_lines)
+    # The repairs
 
+    def _render_repair(self) -> list[Spans]:
+        """What was done otherwise in the failing run, and that its test passes then: not whose fault it is."""
+        repair, others = self.story.repair, self.story.other_repairs
+        if repair is None:
+            return []
+        told = (*begin_sentence(repair.told), Span(f" at {self._name_path(repair.place)} the test passes."))
+        lines: list[Spans] = [(Span(plain(line), "head"),) for line in self.wrap(told)]
+        if others:
+            named = 20 if self._is_whole else 2
+            lines += self.wrap(f"A single change at {describe_lines(others, named, 'or')} does it as well.")
+        return lines
 
-def _shorten_alternative(page: _Page, other: Alternative, most: int) -> list[str]:
-    """As many of its links as there is room for."""
-    for links in range(len(other.chain), 0, -1):
-        lines = page.wrap(tell_alternative(page.chain, other, links), lines=most + 1)
-        if len(lines) <= most:
+    # The two runs
+
+    def _describe_runs(self, passing: Party, failing: Party) -> tuple[str, str]:
+        """How each was started; of a twin only what makes it one."""
+        width, twin = self.width - INDENT, self.story.twin
+        if twin is None:
+            return describe_commands(passing, failing, width)
+        command = shorten(describe_command(failing), width)
+        if self.story.is_first_twin:
+            return "its twin, the same run with this repair", command
+        return shorten(f"its twin, the same run {plain(twin.told)} at {twin.place}", width), command
+
+    def _render_parties(self) -> Iterator[Spans]:
+        chain = self.story.chain
+        passing, failing = chain.passing, chain.failing
+        if failing is None or passing is None:
+            for party, label in ((failing, _label_run("fails")), (passing, _label_run("passes"))):
+                if party is not None:
+                    yield from self.wrap((*label, Span(f"{describe_command(party)}   {printable(party.outcome)}")))
+            return
+        runs = self._describe_runs(passing, failing)
+        command_width = max(map(len, runs))
+        widest = max(len(printable(party.outcome)) for party in (passing, failing))
+        is_narrow = INDENT + command_width + 3 + widest > self.width
+        # What a run did ("printed") stays in front of what it printed.
+        head = failing.outcome.find('"') + 1
+        outcomes = shorten_pair(passing.outcome, failing.outcome, self.width - INDENT, head)
+        for label, run, outcome in (
+            (_label_run("fails"), runs[1], outcomes[1]),
+            (_label_run("passes"), runs[0], outcomes[0]),
+        ):
+            if is_narrow:
+                yield *label, Span(run)
+                yield (Span(" " * INDENT + outcome),)
+            else:
+                yield _trim((*label, Span(f"{run:<{command_width}}   {outcome}")))
+        if self.story.twin is None:
+            rivals = tell_rivals(passing, beside=chain.test) if self._is_whole else ""
+            told = "".join(f" ({printable(text)})" for text in (passing.why, rivals) if text)
+            name = name_run(passing, beside=chain.test)
+            for line in self.wrap(f"{name}{told}", INDENT, lines=0 if rivals else 2):
+                yield Span(" " * INDENT), *line
+
+    def _render_rule(self) -> list[Spans]:
+        rule = self.story.chain.oracle
+        return self.wrap(end_sentence(f"A run fails when {printable(rule.fails_when)}")) if rule is not None else []
+
+    # The links
+
+    def _render_links(self) -> list[Spans]:
+        steps, suspect = self.story.steps, self.story.suspect
+        if not steps:
+            return []
+        rows: list[_Row] = []
+        last = 0
+        for step in self._choose_steps():
+            hidden = step.number - last - 1
+            if hidden:
+                rows.append(_Row("", "", "", ((Span(f"... {count_of(hidden, 'more link')}: -v shows all"),),)))
+            mark = ""
+            if suspect is not None and suspect.step == step.number - 1:
+                mark = "<- look here first" if suspect.is_exact else f"<- look first at {suspect.place}"
+            rows.append(self._make_row(step, mark, is_after_last=not hidden))
+            last = step.number
+        rows.append(self._make_last_row())
+        return self._lay_out(rows)
+
+    def _choose_steps(self) -> list[StoryStep]:
+        """Those nearest to where a reader looks: the beginning, the suspect and the end."""
+        steps, suspect = self.story.steps, self.story.suspect
+        anchors = {0, len(steps) - 1}
+        if suspect is not None and suspect.step is not None:
+            anchors.add(suspect.step)
+        nearest = sorted(range(len(steps)), key=lambda index: (min(abs(index - anchor) for anchor in anchors), index))
+        return [steps[index] for index in sorted(nearest[: self.detail.links])]
+
+    def _make_row(self, step: StoryStep, mark: str, is_after_last: bool) -> _Row:
+        notes = (Span(f"({'; '.join(step.notes)})"),) if step.notes else ()
+        told = step.tell(self.detail.causes, is_after_last)
+        function = name_function(step.place.function)
+        return _Row(str(step.number), str(step.place), function, (told, notes) if notes else (told,), mark)
+
+    def _make_last_row(self) -> _Row:
+        ending = self.story.ending
+        told = (Span(ending.tell(self.detail.failure)),)
+        if ending.place is None:
+            return _Row(str(ending.number), "", "", (told,))
+        return _Row(str(ending.number), str(ending.place), name_function(ending.place.function), (told,))
+
+    def _lay_out(self, rows: Sequence[_Row]) -> list[Spans]:
+        number_width = max(len(row.number) for row in rows)
+        place_width = min(max(len(row.place) for row in rows), PLACE_LIMIT)
+        # The sentences need half of the width at least.
+        room = min(FUNCTION_LIMIT, max(self.width // 2 - number_width - place_width - 9, 10))
+        function_width = min(max(len(row.function) for row in rows), room)
+        column = 2 + number_width + 2 + place_width + 2 + function_width + 3
+        lines: list[Spans] = []
+        for row in rows:
+            # The end of a path and its line number matter more than its beginning.
+            place = row.place if len(row.place) <= place_width else "..." + row.place[3 - place_width :]
+            function = name_function(row.function, function_width)
+            begin = (
+                Span(f"  {row.number:>{number_width}}", "head"),
+                Span(f"  {place}", "place"),
+                Span(f"{'':<{place_width - len(place)}}  {function:<{function_width}}   "),
+            )
+            # How it ended is told whole: it is short already.
+            most = 0 if row is not rows[-1] else LINES_OF_FAILURE
+            told = self.wrap(row.sentences[0], column, most) or [()]
+            mark = Span(row.mark, "mark")
+            if row.mark and len(plain(told[-1])) + 3 + len(row.mark) <= self.width - column:
+                told[-1] = (*told[-1], Span("   "), mark)
+            elif row.mark:
+                told += self.wrap((mark,), column)
+            told += [line for sentence in row.sentences[1:] for line in self.wrap(sentence, column)]
+            margin = (Span(" " * column),)
+            lines += [_trim((*(margin if index else begin), *line)) for index, line in enumerate(told)]
+        return lines
+
+    # The first suspect
+
+    def _render_suspect(self) -> list[Spans]:
+        suspect = self.story.suspect
+        if suspect is None:
+            return []
+        path, lines = self._name_path(suspect.place), []
+        if suspect.step is None and not suspect.is_repaired:
+            lines += self.wrap(f"Look first at {path}: {printable(suspect.why)}.", lines=3)
+        if suspect.excerpt is None:
             return lines
-    return page.wrap(tell_alternative(page.chain, other, 1), lines=most)
+        if path != str(suspect.place) and suspect.step is not None and self.story.repair is None:
+            lines += self.wrap(path)
+        digits = len(str(suspect.place.line + 1))
+        for number, text in suspect.excerpt.narrow(1).lines:
+            is_focus = number == suspect.place.line
+            margin = Span(f"  {'>' if is_focus else ' '} {number:>{digits}} | ", "failing" if is_focus else "faint")
+            line = _trim((margin, Span(printable(text.expandtabs(4)), "source")))
+            lines.append(shorten_spans(line, self.width))
+        return lines
+
+    # The proof and the figures
+
+    def _render_proof(self) -> list[Spans]:
+        if self.story.proof is None:
+            return []
+        return self.wrap((Span("Proof", "head"), Span(": "), *self.story.steps[self.story.proof].proof))
+
+    def _render_asides(self) -> Iterator[list[Spans]]:
+        """The chains against other peers: in one sentence each, or as whole ones; why there is no neighbour."""
+        absence = self.story.chain.without_neighbour
+        if absence is not None:
+            yield self.wrap(end_sentence(printable(absence[:1].upper() + absence[1:])))
+        for aside in self.story.asides:
+            if self.detail.alternative_lines is None:
+                whole = replace(self, story=aside.story)
+                yield [*whole._render_parties(), *whole._render_rule()]
+                yield whole._render_links()
+            else:
+                yield self._shorten_aside(aside, self.detail.alternative_lines)
+
+    def _shorten_aside(self, aside: Aside, most: int) -> list[Spans]:
+        """As many of its links as there is room for."""
+        for links in range(len(aside.pieces), 0, -1):
+            lines = self.wrap(self._tell_aside(aside, links), lines=most + 1)
+            if len(lines) <= most:
+                return lines
+        return self.wrap(self._tell_aside(aside, 1), lines=most)
+
+    def _tell_aside(self, aside: Aside, links: int) -> Spans:
+        """In one sentence; the other links are counted."""
+        hidden = len(aside.pieces) - links
+        end = f"; {count_of(hidden, 'more link')}." if hidden > 0 else "."
+        told = f" {aside.test} ({aside.command}): {''.join(aside.pieces[:links])}{end}"
+        return Span("Beside", "head"), Span(told)
+
+    def _render_end(self) -> Iterator[Spans]:
+        story = self.story
+        if story.chain.status == "partial":
+            reason = (Span("Incomplete", "head"), Span(f": {self._reason()}"))
+            yield from self.wrap(reason, lines=self.detail.reason_lines)
+        figures = self.wrap(story.figures)
+        if story.artefacts is None or story.proof is None:
+            yield from figures
+            return
+        script = story.steps[story.proof].replay
+        if script.obstacle is not None:
+            yield from figures
+            yield from self.wrap(f"No replay in gdb: {printable(script.obstacle)}.", lines=2)
+            return
+        path = printable(show_path(story.artefacts / script.name, story.root))
+        label, command = Span("Replay", "head"), f": gdb -x {_escape_for_shell(path)}"
+        yield from figures[:-1]
+        if len(plain(figures[-1])) + 3 + len(label.text) + len(command) <= self.width:
+            yield *figures[-1], Span("   "), label, Span(command)
+        else:
+            yield figures[-1]
+            first, *more = _break_command(command, self.width, len(label.text))
+            yield label, Span(first)
+            yield from ((Span(line),) for line in more)
 
 
-def _render_end(page: _Page, artefacts: Path | None) -> Iterator[str]:
-    chain = page.chain
-    if chain.status == "partial":
-        yield from page.wrap(f"Incomplete: {_reason(chain)}", lines=page.limits.reason_lines)
-    figures = page.wrap(tell_figures(chain))
-    index = choose_proof(chain, page.pointer)
-    if artefacts is None or index is None:
-        yield from figures
-        return
-    name = name_script(chain, index)
-    if name is None:
-        yield from figures
-        yield from page.wrap(f"No replay in gdb: {printable(find_obstacle(chain, index) or '')}.", lines=2)
-        return
-    script = printable(show_path(artefacts / name, page.root))
-    command = f"Replay: gdb -x {_escape_for_shell(script)}"
-    yield from figures[:-1]
-    if len(figures[-1]) + 3 + len(command) <= page.width:
-        yield f"{figures[-1]}   {command}"
-    else:
-        yield figures[-1]
-        yield from _break_command(command, page.width)
+def shorten_spans(line: Spans, width: int) -> Spans:
+    return line if len(plain(line)) <= width else (*_cut(line, 0, width - 3), Span("...", line[-1].style))
+
+
+def _label_run(verb: str) -> Spans:
+    style: Style = "failing" if verb == "fails" else "passing"
+    return Span(verb, style), Span(" " * (INDENT - len(verb)))
 
 
 def _escape_for_shell(path: str) -> str:
@@ -411,15 +470,16 @@ def _escape_for_shell(path: str) -> str:
     return re.sub(r"([^\w@%+=:,./-])", r"\\\1", path)
 
 
-def _break_command(command: str, width: int) -> Iterator[str]:
-    """The command on one line or several; a shell joins lines that end in a backslash, so it can still be pasted."""
-    if len(command) <= width:
+def _break_command(command: str, width: int, taken: int) -> Iterator[str]:
+    """The command on one line or several, the first of which is `taken` in part; a shell joins lines that end in a
+    backslash, so it can still be pasted."""
+    if taken + len(command) <= width:
         yield command
         return
     line = ""
     for piece in re.findall(r"\\.|[^\\]", command):
-        if len(line) + len(piece) > width - 1:
+        if taken + len(line) + len(piece) > width - 1:
             yield line + "\\"
-            line = ""
+            line, taken = "", 0
         line += piece
     yield line

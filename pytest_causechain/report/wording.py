@@ -1,33 +1,61 @@
-"""Turns causes, values and command lines into words.
+"""Turns causes, repairs, values, command lines and how a run ended into words.
 
 Everything a program under test may have had a hand in passes through `printable`: it must never move the
 cursor, start a new line or change colours in somebody's terminal.
+
+Sentences in which some words are more than words are lines of spans: code stays together where lines are broken.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 import shlex
+import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from pathlib import PurePath
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
 # An engine, which takes its sentences from here too, need not know of chains.
 if TYPE_CHECKING:
-    from pytest_causechain.model.chain import Cause, Chain, Link, Party, Repair
+    from pytest_causechain.model.chain import Cause, Failure, Link, Party, Repair, Rule
+    from pytest_causechain.model.runs import Observation
+
+# `failing` and `passing` name the two runs, `mark` is what to look at first, `head` a heading; `source` is a line of
+# the program, `code` a variable, an assignment or a place in a sentence, `figure` a number with its unit.
+Style = Literal["plain", "place", "value", "failing", "passing", "mark", "head", "faint", "code", "source", "figure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    text: str
+    style: Style = "plain"
+
+
+Spans = tuple[Span, ...]
+
 
 # Two values of this length and their variable still fit into two lines of the report's text column.
 VALUE_LIMIT = 32
 NAME_LIMIT = 40
 # A cause of more variables is a list nobody reads; chain.json has all of them.
 NAMED_CAUSES = 3
+# As much of an output as fits on a line of the report.
+OUTPUT_SHOWN = 200
+# With the directory's own name, `gdb -x` and the script's name this fits into a line of 80 columns.
+SLUG_LIMIT = 44
+ONE_ALONE = "one operand alone"
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_INPUT_LINES = re.compile(r"(stdin|file .*) (lines? \d+(?:-\d+)?)")
 _NULL_POINTERS = frozenset({"NULL", "0x0", "0", "nullptr", "(nil)"})
+
+
+def plain(line: Spans) -> str:
+    """A line without its styles."""
+    return "".join(span.text for span in line)
 
 
 def printable(text: str) -> str:
@@ -92,11 +120,21 @@ def name_function(name: str, limit: int | None = None) -> str:
 def name_variable(cause: Cause, limit: int = NAME_LIMIT) -> str:
     """As a reader calls it: "line 3 of stdin", "the return value"; a C++ reference by its own name."""
     name = printable(cause.variable)
-    if found := _INPUT_LINES.fullmatch(name):
-        name = f"{found[2]} of {found[1]}"
-    elif name == "return value":
+    if cause.lines is not None:
+        lines = _name_lines(*cause.lines)
+        name = f"{lines} of {name.removesuffix(lines).rstrip()}"
+    elif cause.is_returned:
         name = "the return value"
     return shorten(name.removeprefix("&"), limit)
+
+
+def _name_lines(first: int, last: int) -> str:
+    return f"lines {first}-{last}" if last > first else f"line {first}"
+
+
+def _is_worded(cause: Cause) -> bool:
+    """Whether it has no name in the program's own code."""
+    return cause.lines is not None or cause.is_returned or cause.kind == "code"
 
 
 def quote_argument(argument: str) -> str:
@@ -129,6 +167,21 @@ def name_test(test: str, beside: str) -> str:
     return printable("::".join(part for part in (file.rpartition("/")[2], name) if part))
 
 
+def slug(test: str) -> str:
+    """A directory name for a node id: readable, and different for different tests."""
+    safe = re.sub(r"[^A-Za-z0-9._]+", "-", _without_directories(test)).strip("-.")
+    if safe and safe == test and len(safe) <= SLUG_LIMIT:
+        return safe
+    digest = hashlib.sha256(test.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{safe[: SLUG_LIMIT - len(digest) - 1].rstrip('-.')}-{digest}".lstrip("-")
+
+
+def _without_directories(test: str) -> str:
+    # Only the file has directories: a parameter may contain slashes of its own.
+    file, separator, name = test.partition("::")
+    return file.rpartition("/")[2].removesuffix(".py") + separator + name
+
+
 def told_causes(link: Link) -> tuple[Cause, ...]:
     """The causes of a link as a reader tells them apart: what reads the same is one, and variables of one name in
     several calls get the name of their function."""
@@ -142,7 +195,7 @@ def _qualify(cause: Cause, link: Link) -> Cause:
     backtrace = link.moment.backtrace
     if cause.frame is None or cause.frame >= len(backtrace):
         return cause
-    return replace(cause, variable=f"{backtrace[cause.frame]}'s {cause.variable}")
+    return replace(cause, variable=f"{backtrace[cause.frame]}'s {cause.variable}", is_returned=False)
 
 
 def name_run(party: Party, beside: str) -> str:
@@ -173,31 +226,37 @@ def describe_causes(
     first: bool,
     peer: str = "passing run",
     limit: int = NAMED_CAUSES,
-) -> str:
+) -> Spans:
     """What the variables were in the failing run and, in brackets, in the passing one.
 
     The first link of a chain says that the brackets are about the passing run; the later ones rely on it.
     """
     named = [
-        _describe_cause(cause, verb, peer if first and index == 0 else None)
+        describe_cause(cause, verb, peer if first and index == 0 else None)
         for index, cause in enumerate(causes[:limit])
     ]
-    return _join(named, len(causes))
+    return join_spans(named, len(causes))
 
 
-def _describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | None) -> str:
-    variable = name_variable(cause)
+def describe_cause(cause: Cause, verb: Literal["was", "became"], peer: str | None) -> Spans:
+    """ "argc was 3 (5 in the passing run)"; without a `peer` the brackets hold the value only."""
+    variable = Span(name_variable(cause), "plain" if _is_worded(cause) else "code")
     passing, failing = shorten_pair(cause.passing, cause.failing)
-    if not failing:
-        said = f"{variable} was removed" if verb == "became" else f"{variable} was missing"
-    elif variable.startswith("lines "):
-        said = f"{variable} were {failing}"
-    elif _is_address(cause, failing):
-        said = f"{variable} {'came to point' if verb == 'became' else 'pointed'} to {failing}"
-    else:
-        said = f"{variable} {verb} {failing}"
+    said = _say_value(cause, verb, failing)
     instead = passing or "none"
-    return f"{said} ({instead} in the {peer})" if peer is not None else f"{said} ({instead})"
+    return variable, *said, Span(f" ({instead} in the {peer})" if peer is not None else f" ({instead})", "value")
+
+
+def _say_value(cause: Cause, verb: Literal["was", "became"], failing: str) -> Spans:
+    if not failing:
+        return (Span(" was removed" if verb == "became" else " was missing"),)
+    if cause.lines is not None and cause.lines[1] > cause.lines[0]:
+        said = "were"
+    elif _is_address(cause, failing):
+        said = "came to point to" if verb == "became" else "pointed to"
+    else:
+        said = verb
+    return Span(f" {said} "), Span(failing, "value")
 
 
 def _is_address(cause: Cause, value: str) -> bool:
@@ -209,65 +268,88 @@ def _is_address(cause: Cause, value: str) -> bool:
     )
 
 
-def describe_change(causes: Sequence[Cause], towards: Literal["failing", "passing"]) -> str:
+def describe_change(causes: Sequence[Cause], towards: Literal["failing", "passing"]) -> Spans:
     """What an experiment did to the variables: "a[2] = 0"."""
-    return _join([_describe_change(cause, towards) for cause in causes[:NAMED_CAUSES]], len(causes))
+    return join_spans([_describe_change(cause, towards) for cause in causes[:NAMED_CAUSES]], len(causes))
 
 
-def _describe_change(cause: Cause, towards: Literal["failing", "passing"]) -> str:
+def _describe_change(cause: Cause, towards: Literal["failing", "passing"]) -> Spans:
     variable = name_variable(cause)
     value = shorten_pair(cause.passing, cause.failing)[0 if towards == "passing" else 1]
     if not value:
-        return f"{variable} removed"
+        return (Span(f"{variable} removed", "code"),)
     if _is_address(cause, value):
-        return f"{variable} pointing to {value}"
-    return f"{variable} = {value}"
+        return (Span(f"{variable} pointing to {value}", "code"),)
+    return (Span(f"{variable} = {value}", "code"),)
 
 
-def _join(named: Sequence[str], count: int) -> str:
-    if count > len(named):
-        return f"{', '.join(named)} and {count - len(named)} more"
-    return ", ".join([*named[:-2], " and ".join(named[-2:])])
+def join_spans(named: Sequence[Spans], count: int) -> Spans:
+    """As a list: "a, b and c", "a, b, c and 4 more"."""
+    spans: list[Span] = []
+    for index, line in enumerate(named):
+        if index:
+            spans.append(Span(" and " if index == len(named) - 1 == count - 1 else ", "))
+        spans += line
+    return (*spans, Span(f" and {count - len(named)} more")) if count > len(named) else tuple(spans)
 
 
-def twin_repair(chain: Chain) -> Repair | None:
-    """The repair that makes the passing run of a chain, where that is a twin."""
-    return chain.peer.repair if chain.peer is not None else None
+# Repairs
 
 
 def describe_repair(repair: Repair) -> str:
     """What was done otherwise: "with size = 2 instead of 3 passed to shell_sort"."""
-    was, then = shorten(printable(repair.was), VALUE_LIMIT), shorten(printable(repair.with_), VALUE_LIMIT)
+    return plain(word_repair(repair))
+
+
+def word_repair(repair: Repair) -> Spans:
+    if repair.change == "other way":
+        return (Span(f"with the {count_visit(repair.visit)} branch taken the other way"),)
+    old, new = (shorten(printable(text), VALUE_LIMIT) for text in tell_sides(repair))
+    if repair.change == "equal values":
+        return (Span(f"with {new} in the condition"),)
+    if repair.kind == "branch":
+        return (Span(f"with the condition {new}"),)
+    if repair.change == "constant":
+        return Span("with the constant "), Span(new, "code"), Span(f" instead of {old}")
+    if repair.change == "operator":
+        return Span("with "), Span(new, "code" if repair.new else "plain"), Span(f" instead of {old}")
+    if repair.kind == "return":
+        return Span("with "), Span(new, "value"), Span(f" returned instead of {old}")
     variable = shorten(printable(repair.variable), NAME_LIMIT) if repair.variable is not None else None
-    match repair.kind, variable:
-        case "branch", _ if repair.visit:
-            return f"with the {count_visit(repair.visit)} branch taken the other way"
-        case "branch", _:
-            return f"with {then} in the condition" if "equal" in then else f"with the condition {then}"
-        case "return", _:
-            return f"with {then} returned instead of {was}"
-        case "argument", _:
-            if variable is not None and variable.startswith("argument "):
-                return f"with {then} passed as {variable} instead of {was}"
-            callee = f" passed to {shorten(name_function(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
-            return f"with {variable} = {then} instead of {was}{callee}"
-        case _, None if repair.visit:
-            return f"with {then} stored instead of {was}"
-        case _, None:
-            noun = "the constant " if then.lstrip("-").isdecimal() else ""  # else an operator
-            return f"with {noun}{then} instead of {was}"
+    if repair.argument is not None or variable is None:
+        done = "stored" if repair.kind == "value" else "passed" if variable is None else f"passed as {variable}"
+        return Span("with "), Span(new, "value"), Span(f" {done} instead of {old}")
+    done = ""
+    if repair.kind == "argument":
+        done = f" passed to {shorten(name_function(repair.callee), NAME_LIMIT)}" if repair.callee else " passed"
+    return Span("with "), Span(f"{variable} = {new}", "code"), Span(f" instead of {old}{done}")
+
+
+def tell_sides(repair: Repair) -> tuple[str, str]:
+    """What was there, and what is there with the repair, where that is no value too."""
+    match repair.change:
+        case "other way":
+            return "this way", "the other way"
+        case "equal values":
+            return "equal values this way", "equal values the other way"
+        case "turned round":
+            return "this way round", "turned round"
+        case "forced":
+            return "leading either way", f"always leading to line {repair.target}"
+        case "operator":
+            return repair.old, repair.new or ONE_ALONE
         case _:
-            return f"with {variable} = {then} instead of {was}"
+            return repair.old, repair.new
 
 
 def name_code(repair: Repair) -> tuple[str, str, str]:
     """What a repair of the code changes, as a variable: its name, what it is with the repair, and without."""
     line = f"{PurePath(repair.file).name}:{repair.line}"
+    old, new = tell_sides(repair)
     if repair.kind == "branch":
-        then = f"with {repair.with_}" if "equal" in repair.with_ else repair.with_
+        then = f"with {new}" if repair.change == "equal values" else new
         return f"the condition in {line}", then, "as written"
-    noun = "constant" if repair.was.lstrip("-").isdecimal() else "operator"
-    return f"the {noun} in {line}", repair.with_, repair.was
+    return f"the {repair.change} in {line}", new, old
 
 
 def count_visit(visit: int) -> str:
@@ -293,6 +375,47 @@ def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
+def begin_sentence(line: Spans) -> Spans:
+    """With a capital, unless it begins with a name in the program."""
+    first, *rest = line
+    return line if first.style == "code" else (Span(first.text[:1].upper() + first.text[1:], first.style), *rest)
+
+
 def end_sentence(text: str) -> str:
     """With one full stop, unless it is cut short."""
     return text if text.endswith("...") else text.rstrip(".") + "."
+
+
+# How a run ended
+
+
+def describe_failure(observation: Observation, rule: Rule | None) -> Failure:
+    from pytest_causechain.model.chain import Failure
+
+    return Failure(observation.ending, f"the program {describe_outcome(observation, rule)}", observation.backtrace)
+
+
+def describe_outcome(observation: Observation, rule: Rule | None) -> str:
+    """How a run ended: `printed "0 11"`, `wrote words.c`, `wrote "late" to stderr`, `exited with status 3`, `was killed
+    by SIGSEGV in next()`."""
+    if observation.ending == "timeout":
+        return "did not end in time"
+    if observation.ending == "signal":
+        try:
+            name = signal.Signals(observation.code).name
+        except ValueError:
+            name = f"signal {observation.code}"
+        own = next((f.function for f in observation.backtrace if f.file is not None), None)
+        return f"was killed by {name}" + (f" in {own}()" if own else "")
+    text = observation.stdout.decode("utf-8", "surrogateescape").strip()
+    if not (text or observation.stderr) and observation.files and rule is not None and rule.kind == "output":
+        more = len(observation.files) - 1
+        return f"wrote {Path(observation.files[0][0]).name}" + (
+            f" and {more} more file{'s' * (more > 1)}" if more else ""
+        )
+    if rule is not None and rule.kind == "exit":
+        return f"exited with status {observation.code}"
+    complaint = observation.stderr.decode("utf-8", "surrogateescape").strip()
+    if complaint and not text and not observation.code:  # or nothing would tell it from others that end well
+        return f'wrote "{complaint[:OUTPUT_SHOWN]}" to stderr'
+    return f'printed "{text[:OUTPUT_SHOWN]}"' if text else f"exited with status {observation.code}"

@@ -67,6 +67,8 @@ class Wording:
     assignment: str | None = None
     undo: str | None = None
     value_key: str | None = None
+    # The first and the last one, of an input's.
+    lines: tuple[int, int] | None = None
 
 
 def read_environment(memory: Memory, environment: tuple[int, int] | None) -> dict[bytes, bytes]:
@@ -125,7 +127,8 @@ def word_edits(edits: tuple[InputEdit, ...], lines_read: int, source: str = "std
         if not edit.differs:
             hunk = number
         else:
-            name = f"lines {line}-{line + len(edit.failing) - 1}" if len(edit.failing) > 1 else f"line {line}"
+            last = max(line, line + len(edit.failing) - 1)
+            name = f"lines {line}-{last}" if last > line else f"line {line}"
             yield (
                 number,
                 Wording(
@@ -136,6 +139,7 @@ def word_edits(edits: tuple[InputEdit, ...], lines_read: int, source: str = "std
                     failing=show_lines(edit.failing),
                     # Lines that follow one another belong together.
                     group=("input", source, f"hunk {hunk}", name),
+                    lines=(line, last),
                 ),
             )
         line += len(edit.failing)

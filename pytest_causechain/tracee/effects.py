@@ -81,7 +81,6 @@ FLOAT_ARITHMETIC = {
 NO_OPERATION = b"\x90"
 # Jumps without a condition, for as many bytes as those with one have.
 SHORT_ALWAYS, NEAR_ALWAYS = b"\xeb", NO_OPERATION + b"\xe9"
-ONE_ALONE = "one operand alone"
 # Numbers that a run compared, each with those that it was compared with.
 Compared = Mapping[int, Sequence[int]]
 NOTHING_COMPARED: Compared = {}
@@ -111,10 +110,10 @@ SCALAR_SIZES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Other code for an instruction, of the same length. `was` and `then` tell a constant or an operator, `target`
-    where a forced branch always leads to; `watch` is an address executed as often, cheap to count; `own` is the code
-    that is there. `surprise`: 0, as if the author had slipped; 1, it lets a comparison come out otherwise; 2, worth a
-    try where nothing else helps."""
+    """Other code for an instruction, of the same length. `was` and `then` tell a constant or an operator (none: one
+    operand alone), `target` where a forced branch always leads to; `watch` is an address executed as often, cheap to
+    count; `own` is the code that is there. `surprise`: 0, as if the author had slipped; 1, it lets a comparison come
+    out otherwise; 2, worth a try where nothing else helps."""
 
     kind: Literal["equal", "inverted", "forced", "constant", "operator"]
     address: int
@@ -161,8 +160,8 @@ def _find_variants(
     elif code[0] in OPERATORS and not is_of_frame(instruction):
         opcode, was, then = OPERATORS[code[0]]
         yield Variant("operator", address, bytes([opcode]) + code[1:], was, then)
-        yield Variant("operator", address, bytes([MOVES[code[0]]]) + code[1:], was, ONE_ALONE)
-        yield Variant("operator", address, NO_OPERATION * len(code), was, ONE_ALONE)
+        yield Variant("operator", address, bytes([MOVES[code[0]]]) + code[1:], was)
+        yield Variant("operator", address, NO_OPERATION * len(code), was)
     else:
         yield from _constants(instruction, code, compared, constants)
 

@@ -7,7 +7,6 @@ import signal
 import pytest
 from cases import Case
 
-from pytest_causechain.causes.endings import OUTPUT_SHOWN, describe_failure, describe_outcome
 from pytest_causechain.causes.explanation import (
     hands_on,
     is_news,
@@ -20,6 +19,7 @@ from pytest_causechain.causes.inquiry import Isolated
 from pytest_causechain.model.chain import Failure, Link, Rule, Tally, Transition
 from pytest_causechain.model.moment import Breakpoint, Place
 from pytest_causechain.model.runs import Frame, Observation
+from pytest_causechain.report.wording import OUTPUT_SHOWN, describe_failure, describe_outcome
 from pytest_causechain.states.deltas import Delta
 from pytest_causechain.states.outside import Wording
 
@@ -66,6 +66,24 @@ int main(int argc, char **argv)
     int less = square - 9; /* less */
     int same = less; /* same */
     return show(same) < 0; /* call */
+}
+"""
+
+# The cause moves from x to y, back to x, and to y again.
+SWING = r"""
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    int x = atoi(argv[1]), y = 1; /* given */
+    y = x; /* there */
+    x = 1;
+    x = y; /* back */
+    y = 1;
+    y = x; /* again */
+    x = 1;
+    printf("%d\n", y);
+    return 0;
 }
 """
 
@@ -182,6 +200,17 @@ class TestTransitions:
             (("value",), ("result",)),
             (("result",), ("number",)),
         ]
+
+    def test_each_link_has_its_own_where_variables_come_back(self, open_case):
+        case = open_case(SWING, ["5"], ["4"])
+        links = case.explain().links()
+        assert [link.causes[0].variable for link in links] == ["argv[1]", "x", "y", "x", "y"]
+        assert links[0].arrived_by is None
+        lines = [link.arrived_by.line for link in links[1:] if link.arrived_by is not None]
+        assert lines == [case.line(mark) for mark in ("given", "there", "back", "again")]
+
+    def test_are_those_by_which_the_links_arrive(self, clamp_links, clamp_transitions):
+        assert [link.arrived_by for link in clamp_links] == [None, *clamp_transitions]
 
     def test_down_to_one_statement(self, clamp, clamp_transitions):
         transition = clamp_transitions[1]

@@ -18,6 +18,7 @@ from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.repairs import search
 from pytest_causechain.repairs.findings import Findings
 from pytest_causechain.repairs.search import MOST_COVERED, find_repairs
+from pytest_causechain.report.wording import tell_sides
 
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 200.0
@@ -53,7 +54,7 @@ def find_line(source: str, text: str) -> int:
 
 def list_repairs(findings: Findings, line: int) -> set[tuple[str, int, str | None, str, str]]:
     repairs = [found.attempt.repair for found in findings.found if found.is_full]
-    return {(r.kind, r.visit, r.variable, r.was, r.with_) for r in repairs if r.line == line}
+    return {(r.kind, r.visit, r.variable, *tell_sides(r)) for r in repairs if r.line == line}
 
 
 HEADER = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
@@ -107,7 +108,7 @@ def test_limit_far_from_right(find):
     repairs = list_repairs(findings, find_line(source, "limit = 700"))
     assert ("value", 0, None, "700", "740") in repairs
     assert ("value", 1, "limit", "700", "740") in repairs
-    harms = {f.attempt.repair.with_: f.harmed for f in findings.found if f.attempt.repair.was == "700"}
+    harms = {f.attempt.repair.new: f.harmed for f in findings.found if f.attempt.repair.old == "700"}
     assert harms["740"] == 0
 
 
@@ -201,7 +202,7 @@ def test_copies_know_where_their_value_is_from(find):
         "    return 0;\n}\n"
     )
     findings = find(source, "41", "40", "1", "2")
-    told = [(f.attempt.line[1], f.origin and f.origin[1]) for f in findings.found if f.attempt.repair.with_ == "40"]
+    told = [(f.attempt.line[1], f.origin and f.origin[1]) for f in findings.found if f.attempt.repair.new == "40"]
     first, copy = find_line(source, "size = atoi"), find_line(source, "copy = size")
     assert {(first, None), (copy, first)} <= set(told)
     # With 40 from the beginning it is not reached at all.

@@ -31,6 +31,7 @@ from pytest_causechain.model.chain import (
 )
 from pytest_causechain.model.moment import Breakpoint, Place
 from pytest_causechain.model.runs import Frame, Program
+from pytest_causechain.report.story import Story, make_story
 
 SAMPLE_C = """\
 int main(int argc, char *argv[])
@@ -47,6 +48,11 @@ int main(int argc, char *argv[])
 
 # Where each file's text begins, so that the chains can use the line numbers of a larger program.
 SOURCES = {"src/sample.c": "\n" * 42 + SAMPLE_C, "list.c": "\n" * 29 + "while (node)\n\tsum += node->value;\n"}
+
+
+def tell(chain: Chain, **more: object) -> Story:
+    """Its story, with these sources."""
+    return make_story(chain, **({"read_source": read_sources} | more))
 
 
 def read_sources(file: str) -> list[str]:
@@ -81,6 +87,13 @@ def link(
     return Link(moment, causes, 12, Tally(3, 2, 1), confirmed, made_by)
 
 
+def arriving(chain: Chain, *numbers: int) -> Chain:
+    """With the transitions, in their order, leading to these links, and to no others."""
+    arrivals = dict(zip(numbers, chain.transitions, strict=True))
+    links = (replace(link, arrived_by=arrivals.get(number)) for number, link in enumerate(chain.chain))
+    return replace(chain, chain=tuple(links))
+
+
 def array(*values: str) -> Scene:
     """A pointer to an array of which the third element differs."""
     elements = tuple(Vertex(f"[{n}]", "int", value, differs=n == 2) for n, value in enumerate(values))
@@ -102,37 +115,48 @@ STATISTICS = Statistics(
 SORTS = "tests/test_sample.py::test_sorts"
 SAMPLE = "/home/me/project/src/sample.c"
 
-wrong_output = Chain(
-    test=f"{SORTS}[two]",
-    status="complete",
-    program=Program("/home/me/project/sample", "0123abcd"),
-    failing=party(f"{SORTS}[two]", "sample 11 14", 'printed "0 11"'),
-    passing=party(
-        f"{SORTS}[four]", "sample 9 8 7 6", 'printed "6 7 8 9"', distance=7.0, why="same test function, 7 edits away"
-    ),
-    oracle=Rule("symptom", "the list compared at test_sample.py:14 contains '0'"),
-    chain=(
-        link(when("main", SAMPLE, 43, is_entry=True), value("argc", "5", "3")),
-        replace(
-            link(when("shell_sort", SAMPLE, 20, "main", is_entry=True), value("a[2]", "7", "0")),
-            picture=Picture(array("9", "8", "7", "6"), array("11", "14", "0", "0")),
-            trials=TRIALS,
+wrong_output = arriving(
+    Chain(
+        test=f"{SORTS}[two]",
+        status="complete",
+        program=Program("/home/me/project/sample", "0123abcd"),
+        failing=party(f"{SORTS}[two]", "sample 11 14", 'printed "0 11"'),
+        passing=party(
+            f"{SORTS}[four]",
+            "sample 9 8 7 6",
+            'printed "6 7 8 9"',
+            distance=7.0,
+            why="same test function, 7 edits away",
         ),
-        link(when("shell_sort", SAMPLE, 30, "main"), value("v", "7", "0"), made_by=Place(SAMPLE, 29, "shell_sort")),
-        link(when("shell_sort", SAMPLE, 36, "main"), value("a[0]", "6", "0"), made_by=Place(SAMPLE, 33, "shell_sort")),
+        oracle=Rule("symptom", "the list compared at test_sample.py:14 contains '0'"),
+        chain=(
+            link(when("main", SAMPLE, 43, is_entry=True), value("argc", "5", "3")),
+            replace(
+                link(when("shell_sort", SAMPLE, 20, "main", is_entry=True), value("a[2]", "7", "0")),
+                picture=Picture(array("9", "8", "7", "6"), array("11", "14", "0", "0")),
+                trials=TRIALS,
+            ),
+            link(when("shell_sort", SAMPLE, 30, "main"), value("v", "7", "0"), made_by=Place(SAMPLE, 29, "shell_sort")),
+            link(
+                when("shell_sort", SAMPLE, 36, "main"), value("a[0]", "6", "0"), made_by=Place(SAMPLE, 33, "shell_sort")
+            ),
+        ),
+        transitions=(
+            Transition(("argc",), ("a[2]",), SAMPLE, 48, "main", Place(SAMPLE, 48, "main")),
+            Transition(("a[2]",), ("v",), SAMPLE, 29, "shell_sort", Place(SAMPLE, 29, "shell_sort")),
+            Transition(("v",), ("a[0]",), SAMPLE, 33, "shell_sort", Place(SAMPLE, 33, "shell_sort")),
+        ),
+        peer=Peer("neighbour", f"{SORTS}[four]"),
+        suspects=(
+            Suspect(1, SAMPLE, 48, "main", "the cause moves from argc to a[2] here"),
+            Suspect(2, SAMPLE, 29, "shell_sort", "the cause moves from a[2] to v here"),
+        ),
+        failure=Failure("output", 'the program printed "0 11"'),
+        statistics=STATISTICS,
     ),
-    transitions=(
-        Transition(("argc",), ("a[2]",), SAMPLE, 48, "main", Place(SAMPLE, 48, "main")),
-        Transition(("a[2]",), ("v",), SAMPLE, 29, "shell_sort", Place(SAMPLE, 29, "shell_sort")),
-        Transition(("v",), ("a[0]",), SAMPLE, 33, "shell_sort", Place(SAMPLE, 33, "shell_sort")),
-    ),
-    peer=Peer("neighbour", f"{SORTS}[four]"),
-    suspects=(
-        Suspect(1, SAMPLE, 48, "main", "the cause moves from argc to a[2] here"),
-        Suspect(2, SAMPLE, 29, "shell_sort", "the cause moves from a[2] to v here"),
-    ),
-    failure=Failure("output", 'the program printed "0 11"'),
-    statistics=STATISTICS,
+    1,
+    2,
+    3,
 )
 
 size = Repair(
@@ -148,22 +172,55 @@ size = Repair(
     (Breakpoint("main", SAMPLE, 160, 1),),
     ("set $rsi = 0x2",),
 )
-loop = Repair("branch", SAMPLE, 27, "shell_sort", 3, None, "this way", "the other way")
+loop = Repair("branch", SAMPLE, 27, "shell_sort", 3, None, change="other way")
 
-twin = replace(
-    wrong_output,
-    passing=party(f"{SORTS}[two]", "sample 11 14", 'printed "11 14"', distance=0.0, why="the same run with size = 2"),
-    oracle=Rule("output", "it prints exactly what the failing run printed"),
-    chain=(
-        link(when("shell_sort", SAMPLE, 20, "main", is_entry=True), value("size", "2", "3")),
-        *wrong_output.chain[2:],
+# The cause moves from x to y, back to x, and to y again.
+swing = arriving(
+    replace(
+        wrong_output,
+        chain=tuple(
+            link(when("shell_sort", SAMPLE, line, "main"), value(variable, "1", "2"))
+            for variable, line in (("x", 10), ("y", 20), ("x", 30), ("y", 40))
+        ),
+        transitions=tuple(
+            Transition((old,), (new,), SAMPLE, line, "shell_sort", Place(SAMPLE, line - 5, "shell_sort"))
+            for old, new, line in (("x", "y", 20), ("y", "x", 30), ("x", "y", 40))
+        ),
+        suspects=(Suspect(1, SAMPLE, 35, "shell_sort", "the cause moves from x to y here"),),
     ),
-    transitions=wrong_output.transitions[2:],
-    peer=Peer("twin", f"{SORTS}[two]", size),
-    repairs=(size, loop),
-    suspects=(Suspect(1, SAMPLE, 48, "main", "with size = 2 instead of 3 passed to shell_sort here the test passes"),),
-    alternatives=(Alternative(wrong_output.peer, wrong_output.passing, wrong_output.oracle, wrong_output.chain),),
-    statistics=replace(STATISTICS, interventions=447),
+    *(1, 2, 3),
+)
+
+unmoved = arriving(replace(wrong_output, transitions=()))
+
+twin = arriving(
+    replace(
+        wrong_output,
+        passing=party(
+            f"{SORTS}[two]", "sample 11 14", 'printed "11 14"', distance=0.0, why="the same run with size = 2"
+        ),
+        oracle=Rule("output", "it prints exactly what the failing run printed"),
+        chain=(
+            link(when("shell_sort", SAMPLE, 20, "main", is_entry=True), value("size", "2", "3")),
+            *wrong_output.chain[2:],
+        ),
+        transitions=wrong_output.transitions[2:],
+        peer=Peer("twin", f"{SORTS}[two]", size),
+        repairs=(size, loop),
+        suspects=(
+            Suspect(1, SAMPLE, 48, "main", "with size = 2 instead of 3 passed to shell_sort here the test passes"),
+        ),
+        alternatives=(
+            Alternative(
+                wrong_output.peer,
+                wrong_output.passing,
+                wrong_output.oracle,
+                arriving(replace(wrong_output, transitions=())).chain,
+            ),
+        ),
+        statistics=replace(STATISTICS, interventions=447),
+    ),
+    2,
 )
 
 repaired_without_chain = replace(
@@ -179,7 +236,11 @@ crash = Chain(
     oracle=Rule("crash", "it crashes with SIGSEGV in sum_list, called by main"),
     chain=(
         replace(
-            link(when("main", "list.c", 60), Cause("stdin line 3", "", "", '"-1"', "input"), confirmed="passing"),
+            link(
+                when("main", "list.c", 60),
+                Cause("stdin line 3", "", "", '"-1"', "input", lines=(3, 3)),
+                confirmed="passing",
+            ),
             replay=Script(("frame 0",), "+1\n+2\n-1\n", 3),
         ),
         link(
@@ -287,41 +348,47 @@ two_variables = replace(
     suspects=(Suspect(1, SAMPLE, 31, "shell_sort", "i and j change here"),),
 )
 
-gap = replace(
-    wrong_output,
-    chain=wrong_output.chain[:2],
-    transitions=(
-        Transition(
-            ("argc",),
-            ("a[2]",),
-            SAMPLE,
-            48,
-            "main",
-            Place(SAMPLE, 44, "main"),
-            tuple(f"{SAMPLE}:{line}" for line in (10, 11, 12, 14, 45)),
+gap = arriving(
+    replace(
+        wrong_output,
+        chain=wrong_output.chain[:2],
+        transitions=(
+            Transition(
+                ("argc",),
+                ("a[2]",),
+                SAMPLE,
+                48,
+                "main",
+                Place(SAMPLE, 44, "main"),
+                tuple(f"{SAMPLE}:{line}" for line in (10, 11, 12, 14, 45)),
+            ),
         ),
+        suspects=(Suspect(1, SAMPLE, 45, "main", "only the failing run executes it"),),
     ),
-    suspects=(Suspect(1, SAMPLE, 45, "main", "only the failing run executes it"),),
+    1,
 )
 
 # The passing run is made from the neighbour's; what wrote to the variable is known, though not all that happened.
-written = replace(
-    gap,
-    passing=party(
-        "tests/test_sample.py::test_sorts[four]",
-        "sample 11 14 6",
-        'printed "6 11 14"',
-        why="its input made nearer to the failing run's: 1 edit",
-        is_made=True,
-    ),
-    chain=(
-        gap.chain[0],
-        replace(
-            link(when("main", SAMPLE, 48), value("a[2]", "6", "0")),
-            written_by=Place(SAMPLE, 46, "main"),
+written = arriving(
+    replace(
+        gap,
+        passing=party(
+            "tests/test_sample.py::test_sorts[four]",
+            "sample 11 14 6",
+            'printed "6 11 14"',
+            why="its input made nearer to the failing run's: 1 edit",
+            is_made=True,
         ),
+        chain=(
+            gap.chain[0],
+            replace(
+                link(when("main", SAMPLE, 48), value("a[2]", "6", "0")),
+                written_by=Place(SAMPLE, 46, "main"),
+            ),
+        ),
+        transitions=(replace(gap.transitions[0], line=46),),
     ),
-    transitions=(replace(gap.transitions[0], line=46),),
+    1,
 )
 
 created = replace(
@@ -375,40 +442,43 @@ HOSTILE = (
     "\n[[ATTACHMENT|/etc/passwd]]\n [click](https://example.org) {0} | `x` ' \" $(id) \\\nshell true\n"
 ) + "long  " * 100
 
-hostile = Chain(
-    test=f"test_{HOSTILE}.py::test[{HOSTILE}]",
-    status="partial",
-    reason=HOSTILE,
-    program=Program("/bin/\x1b[0m\nx", "00"),
-    failing=Party("t::t", ("/x/pro\ngram", "it's", "\x1b[2J", "a\\b\n", HOSTILE), "/", HOSTILE, HOSTILE),
-    passing=Party(f"{HOSTILE}::{HOSTILE}", ("/x/pro\ngram",), "/\n", HOSTILE, HOSTILE, 1.0, HOSTILE),
-    oracle=Rule("output", HOSTILE),
-    chain=(
-        link(when(HOSTILE, f"/{HOSTILE}", 1, HOSTILE, is_entry=True), value(HOSTILE, HOSTILE + "a", HOSTILE + "b")),
-        link(
-            when(HOSTILE, f"/{HOSTILE}", 2, HOSTILE, is_entry=True),
-            *(
-                Cause(f"{HOSTILE}{n}", HOSTILE, HOSTILE, "x" * 5000, "repoint", 1, "x = 1\nshell true")
-                for n in range(9)
+hostile = arriving(
+    Chain(
+        test=f"test_{HOSTILE}.py::test[{HOSTILE}]",
+        status="partial",
+        reason=HOSTILE,
+        program=Program("/bin/\x1b[0m\nx", "00"),
+        failing=Party("t::t", ("/x/pro\ngram", "it's", "\x1b[2J", "a\\b\n", HOSTILE), "/", HOSTILE, HOSTILE),
+        passing=Party(f"{HOSTILE}::{HOSTILE}", ("/x/pro\ngram",), "/\n", HOSTILE, HOSTILE, 1.0, HOSTILE),
+        oracle=Rule("output", HOSTILE),
+        chain=(
+            link(when(HOSTILE, f"/{HOSTILE}", 1, HOSTILE, is_entry=True), value(HOSTILE, HOSTILE + "a", HOSTILE + "b")),
+            link(
+                when(HOSTILE, f"/{HOSTILE}", 2, HOSTILE, is_entry=True),
+                *(
+                    Cause(f"{HOSTILE}{n}", HOSTILE, HOSTILE, "x" * 5000, "repoint", 1, "x = 1\nshell true")
+                    for n in range(9)
+                ),
+                confirmed="context",
             ),
-            confirmed="context",
+            link(when("f", "/other/name", 2), value("x", "1", "2"), made_by=Place(f"/{HOSTILE}", 10**9, HOSTILE)),
         ),
-        link(when("f", "/other/name", 2), value("x", "1", "2"), made_by=Place(f"/{HOSTILE}", 10**9, HOSTILE)),
-    ),
-    transitions=(
-        Transition(
-            tuple(f"{HOSTILE}{n}" for n in range(9)),
-            ("x",),
-            f"/{HOSTILE}",
-            5,
-            HOSTILE,
-            Place(HOSTILE, 6),
-            tuple(f"{HOSTILE}:{n}" for n in range(0, 99, 2)),
+        transitions=(
+            Transition(
+                tuple(f"{HOSTILE}{n}" for n in range(9)),
+                ("x",),
+                f"/{HOSTILE}",
+                5,
+                HOSTILE,
+                Place(HOSTILE, 6),
+                tuple(f"{HOSTILE}:{n}" for n in range(0, 99, 2)),
+            ),
         ),
+        suspects=(Suspect(1, f"/{HOSTILE}", 77, HOSTILE, HOSTILE),),
+        failure=Failure("output", HOSTILE, (Frame(HOSTILE, HOSTILE, 3),)),
+        statistics=Statistics(Tally(10**9, 10**9, 10**9), seconds=Seconds(total=123456.7)),
     ),
-    suspects=(Suspect(1, f"/{HOSTILE}", 77, HOSTILE, HOSTILE),),
-    failure=Failure("output", HOSTILE, (Frame(HOSTILE, HOSTILE, 3),)),
-    statistics=Statistics(Tally(10**9, 10**9, 10**9), seconds=Seconds(total=123456.7)),
+    2,
 )
 
 ALL = {

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,18 @@ from hypothesis import strategies as st
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import decode
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.report.artefacts import SLUG_LIMIT, slug, write_artefacts, write_index
+from pytest_causechain.report.artefacts import ArtefactsReporter, write_artefacts
+from pytest_causechain.report.story import make_story
+from pytest_causechain.report.wording import SLUG_LIMIT, slug
 
 
 def read_chain(place: Path) -> dict:
     return json.loads((place / "chain.json").read_text(encoding="ascii"))
+
+
+def write_index(told: Sequence[Chain], directory: Path) -> Path:
+    ArtefactsReporter(directory).finish([make_story(chain) for chain in told])
+    return directory / "index.json"
 
 
 class TestSlug:

@@ -15,7 +15,8 @@ from pytest_causechain.model.chain import Cause, Chain, Failure, Link, Party, Ru
 from pytest_causechain.model.moment import Breakpoint
 from pytest_causechain.model.runs import Program
 from pytest_causechain.report.artefacts import write_artefacts
-from pytest_causechain.report.gdb_script import find_obstacle, render_gdb_script
+from pytest_causechain.report.gdb import render_script
+from pytest_causechain.report.story import make_story
 
 MAIN_C = """\
 #include <stdio.h>
@@ -117,6 +118,11 @@ def set_to(variable: str, new: str, frame: int | None = 0, assignment: str | Non
     if assignment == "":
         assignment = f"{variable} = {new}"
     return Cause(variable, "int", "?", new, "value", frame, assignment)
+
+
+def render(chain: Chain, index: int) -> str:
+    story = make_story(chain)
+    return render_script(story, story.steps[index])
 
 
 def replay(chain: Chain, tmp_path: Path, script: str = "1.gdb") -> str:
@@ -245,12 +251,12 @@ class TestEnvironment:
     def test_with_a_line_break_gives_no_script(self) -> None:
         passing = replace(chains.wrong_output.passing, environment=(("A", "1\nshell true"),))
         chain = replace(chains.wrong_output, passing=passing)
-        assert find_obstacle(chain, 1) == "a variable of the environment contains a line break"
+        assert make_story(chain).steps[1].replay.obstacle == "a variable of the environment contains a line break"
 
 
 class TestScript:
     def test_tells_what_it_does(self) -> None:
-        script = render_gdb_script(chains.wrong_output, chains.wrong_output.chain[1])
+        script = render(chains.wrong_output, 1)
         comments = " ".join(line.removeprefix("# ") for line in script.splitlines() if line.startswith("#"))
         assert "Replays link 2 of the cause-effect chain of tests/test_sample.py::test_sorts[two]" in comments
         assert "the passing run, that of test_sorts[four]" in comments
@@ -259,7 +265,7 @@ class TestScript:
 
     def test_promises_nothing_for_a_cause_in_context(self) -> None:
         link = replace(chains.wrong_output.chain[1], confirmed="context")
-        script = render_gdb_script(replace(chains.wrong_output, chain=(link,)), link)
+        script = render(replace(chains.wrong_output, chain=(link,)), 0)
         assert "the run may still pass" in " ".join(script.replace("#", "").split())
 
     def test_of_hostile_content_has_no_line_of_its_making(self) -> None:
@@ -269,8 +275,8 @@ class TestScript:
             whole = replace(link, moment=moment, replay=Script(("frame 0", "set $x = 1")))
             chain = replace(chains.hostile, chain=(whole,), transitions=(), program=chains.wrong_output.program)
             chain = replace(chain, passing=replace(chains.wrong_output.passing, argv=("x", chains.HOSTILE)))
-            assert find_obstacle(chain, 0) is None
-            script = render_gdb_script(chain, whole)
+            assert make_story(chain).steps[0].replay.obstacle is None
+            script = render(chain, 0)
             assert "\nstarti\n" in script
             commands = {line.split()[0] for line in script.splitlines() if line.strip() and not line.startswith("#")}
             assert commands <= {
@@ -298,5 +304,5 @@ class TestScript:
             "stops": replace(chain, chain=(replace(link, moment=replace(link.moment, stops=())),)),
         }[spoiled]
         index = len(spoil.chain) // 2
-        assert find_obstacle(spoil, index)
+        assert make_story(spoil).steps[index].replay.obstacle
         assert not (write_artefacts(spoil, tmp_path) / f"{index + 1}.gdb").exists()

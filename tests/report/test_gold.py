@@ -19,15 +19,16 @@ import chains
 import pytest
 
 from pytest_causechain.model.chain import Chain
-from pytest_causechain.report.artefacts import encode_chain, slug, write_artefacts
-from pytest_causechain.report.github import annotate, render_summary
+from pytest_causechain.report.artefacts import encode_story, write_artefacts
+from pytest_causechain.report.github import annotate
 from pytest_causechain.report.gitlab import list_issues
-from pytest_causechain.report.highlighting import paint_text
-from pytest_causechain.report.index import render_index
+from pytest_causechain.report.html import render_index, render_page
 from pytest_causechain.report.junit import describe_testcase, list_properties
-from pytest_causechain.report.page import render_page
-from pytest_causechain.report.sarif import make_log
+from pytest_causechain.report.markdown import render_summary
+from pytest_causechain.report.sarif import list_results
+from pytest_causechain.report.story import Story
 from pytest_causechain.report.text import WHOLE, render_text
+from pytest_causechain.report.wording import slug
 
 GOLD = Path(__file__).parent / "gold"
 ROOT = Path("/home/me/project")
@@ -37,25 +38,29 @@ def place(chain: Chain) -> Path:
     return ROOT / ".causechain" / slug(chain.test)
 
 
+def tell(chain: Chain) -> Story:
+    return chains.tell(chain, root=ROOT, artefacts=place(chain))
+
+
 def brief_text(chain: Chain) -> str:
-    return render_text(chain, root=ROOT, artefacts=place(chain), read_source=chains.read_sources)
+    return render_text(tell(chain))
 
 
 def whole_text(chain: Chain) -> str:
-    return render_text(chain, root=ROOT, artefacts=place(chain), read_source=chains.read_sources, limits=WHOLE)
+    return render_text(tell(chain), details=WHOLE)
 
 
 def painted_text(chain: Chain) -> str:
     """With the escape characters written out."""
-    return paint_text(brief_text(chain)).replace("\x1b", "\\e")
+    return render_text(tell(chain), is_painted=True).replace("\x1b", "\\e")
 
 
 def page(chain: Chain) -> str:
-    return without_style(render_page(chain, root=ROOT, artefacts=place(chain), read_source=chains.read_sources))
+    return without_style(render_page(tell(chain)))
 
 
 def index(chain: Chain) -> str:
-    return without_style(render_index([(slug(chain.test), chain)], root=ROOT, read_source=chains.read_sources))
+    return without_style(render_index([tell(chain)]))
 
 
 def without_style(text: str) -> str:
@@ -64,28 +69,26 @@ def without_style(text: str) -> str:
 
 def junit(chain: Chain) -> str:
     testcase = ElementTree.Element("testcase", name="test")
-    properties = list_properties(chain, root=ROOT, read_source=chains.read_sources)
-    describe_testcase(testcase, properties, "THE TEXT", [f"{place(chain)}/chain.html", f"{place(chain)}/chain.json"])
+    files = [f"{place(chain)}/chain.html", f"{place(chain)}/chain.json"]
+    describe_testcase(testcase, list_properties(tell(chain)), "THE TEXT", files)
     ElementTree.indent(testcase)
     return ElementTree.tostring(testcase, encoding="unicode")
 
 
 def github(chain: Chain) -> str:
-    return "\n".join(
-        [*annotate([chain], ROOT, chains.read_sources), render_summary([chain], ROOT, chains.read_sources)]
-    )
+    return "\n".join([*annotate([tell(chain)], ROOT), render_summary([tell(chain)])])
 
 
 def gitlab(chain: Chain) -> str:
-    return json.dumps(list_issues([chain], ROOT, chains.read_sources), indent=1)
+    return json.dumps(list_issues([tell(chain)], ROOT), indent=1)
 
 
 def sarif(chain: Chain) -> str:
-    return json.dumps(make_log([chain], ROOT, chains.read_sources)["runs"][0]["results"], indent=1)
+    return json.dumps(list_results([tell(chain)], ROOT), indent=1)
 
 
 def data(chain: Chain) -> str:
-    return json.dumps(encode_chain(chain), indent=1)
+    return json.dumps(encode_story(tell(chain)), indent=1)
 
 
 def scripts(chain: Chain) -> str:

@@ -11,12 +11,13 @@ from xml.etree import ElementTree
 
 import chains
 import pytest
-from test_gold import REPORTERS, ROOT, github, page, place
+from test_gold import REPORTERS, ROOT, github, page, place, tell
 
 from pytest_causechain.model.chain import Chain
+from pytest_causechain.report.html import render_page
 from pytest_causechain.report.junit import describe_testcase, list_properties
-from pytest_causechain.report.page import render_page
-from pytest_causechain.report.text import NARROWEST, WHOLE, render_text
+from pytest_causechain.report.story import make_story
+from pytest_causechain.report.text import BRIEF, NARROWEST, WHOLE, render_text
 
 # All that a program has a hand in, in chains of every kind.
 SPOILED = {
@@ -48,8 +49,8 @@ def test_no_character_that_is_obeyed(name: str, reporter: str) -> None:
 @pytest.mark.parametrize("width", range(NARROWEST, 130, 7))
 @pytest.mark.parametrize("name", SPOILED)
 def test_no_line_of_the_text_is_a_command_to_github(name: str, width: int) -> None:
-    for limits in ({}, {"limits": WHOLE}):
-        lines = render_text(SPOILED[name], width=width, root=ROOT, **limits).split("\n")
+    for details in (BRIEF, WHOLE):
+        lines = render_text(make_story(SPOILED[name], root=ROOT), width=width, details=details).split("\n")
         assert [line for line in lines if line.lstrip().startswith(("::", "##["))] == []
         assert max(map(len, lines)) <= width
 
@@ -87,8 +88,8 @@ def test_junit_has_our_attachments_only(name: str) -> None:
 
 def describe(chain: Chain) -> ElementTree.Element:
     testcase = ElementTree.Element("testcase")
-    text = render_text(chain, root=ROOT, artefacts=place(chain), limits=WHOLE)
-    describe_testcase(testcase, list_properties(chain, root=ROOT), text, [f"{place(chain)}/chain.html"])
+    text = render_text(tell(chain), details=WHOLE)
+    describe_testcase(testcase, list_properties(tell(chain)), text, [f"{place(chain)}/chain.html"])
     return testcase
 
 
@@ -103,7 +104,8 @@ def test_source_is_text_too(tmp_path: Path) -> None:
     (tmp_path / "evil.c").write_bytes(b"</code><script>\x1b[2J \xff \x00 ::error::x\n")
     suspect = replace(chains.wrong_output.suspects[0], file="evil.c", line=1)
     chain = replace(chains.wrong_output, suspects=(suspect,))
-    for text in (render_page(chain, root=tmp_path), render_text(chain, root=tmp_path)):
+    story = make_story(chain, root=tmp_path)
+    for text in (render_page(story), render_text(story)):
         assert "</code><script>\\x1b[2J \\xff \\x00 ::error::x" in unescape(re.sub("<[^>]*>", "", text) + text)
         assert [c for c in text if c not in "\n\t" and not c.isprintable()] == []
-    assert "<script>" not in render_page(chain, root=tmp_path)
+    assert "<script>" not in render_page(story)

@@ -13,11 +13,11 @@ import chains
 import pytest
 
 from pytest_causechain.model.chain import Edge, Scene, Vertex
-from pytest_causechain.report.artefacts import slug
-from pytest_causechain.report.highlighting import paint_text, split_words
-from pytest_causechain.report.index import render_index
-from pytest_causechain.report.page import render_page
-from pytest_causechain.report.svg import render_scene
+from pytest_causechain.report.html import PageTemplate, render_index, render_page, render_scene
+from pytest_causechain.report.sources import split_words
+from pytest_causechain.report.story import make_story
+from pytest_causechain.report.text import render_text
+from pytest_causechain.report.wording import slug
 
 ROOT = Path("/home/me/project")
 VOID = {"meta", "br", "img", "input", "link"}
@@ -57,7 +57,7 @@ def read(page: str) -> Reader:
 
 def render(name: str) -> str:
     chain = chains.ALL[name]
-    return render_page(chain, root=ROOT, artefacts=ROOT / "out" / slug(chain.test), read_source=chains.read_sources)
+    return render_page(chains.tell(chain, root=ROOT, artefacts=ROOT / "out" / slug(chain.test)))
 
 
 @pytest.mark.parametrize("name", chains.ALL)
@@ -94,29 +94,29 @@ class TestEveryPage:
         assert all(attrs.get("scope") in ("col", "row") for tag, attrs in elements if tag == "th")
 
     def test_is_in_the_index(self, name: str) -> None:
-        page = render_index([("place", chains.ALL[name])], root=ROOT, read_source=chains.read_sources)
+        page = render_index([chains.tell(chains.ALL[name], root=ROOT)])
         links = [attrs["href"] for tag, attrs in read(page).elements if tag == "a"]
-        assert links == ["place/chain.html"]
+        assert links == [f"{slug(chains.ALL[name].test)}/chain.html"]
 
 
 def test_what_a_program_printed_stays_text() -> None:
     evil = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>"
     failing = replace(chains.wrong_output.failing, stdin=evil, outcome=evil)
-    reader = read(render_page(replace(chains.wrong_output, failing=failing, reason=evil, test=evil)))
+    reader = read(render_page(make_story(replace(chains.wrong_output, failing=failing, reason=evil, test=evil))))
     assert "script" not in {tag for tag, _ in reader.elements}
     assert reader.text.count("alert(1)") > 2
 
 
 def test_letters_stay_and_what_turns_the_writing_does_not() -> None:
     failing = replace(chains.wrong_output.failing, outcome='printed "Gr\xfc\xdfe \u202e\x1b[2J"')
-    page = render_page(replace(chains.wrong_output, failing=failing))
+    page = render_page(make_story(replace(chains.wrong_output, failing=failing)))
     assert "Gr\xfc\xdfe \\u202e\\x1b[2J" in page
 
 
 def test_both_chains_are_there_the_twins_first() -> None:
     page = render("twin")
     assert page.index('id="link-1"') < page.index('id="c2-link-1"')
-    assert '<details class="alternative"><summary>Beside test_sorts[four]: 4 links</summary>' in page
+    assert '<details class="alternative">\n<summary>Beside test_sorts[four]: 4 links</summary>' in page
 
 
 def test_contrast_of_all_text_is_sufficient() -> None:
@@ -147,6 +147,36 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+class TestTemplate:
+    @pytest.mark.parametrize("name", ["page.html", "index.html"])
+    def test_is_a_page_by_itself(self, name: str) -> None:
+        file = Path(chains.__file__).parents[2] / "pytest_causechain" / "report" / name
+        reader = read(file.read_text(encoding="utf-8"))
+        (style,) = [attrs["href"] for tag, attrs in reader.elements if tag == "link"]
+        assert style is not None and (file.parent / style).is_file()
+
+    def test_repeats_shows_once_or_leaves_out(self, tmp_path: Path) -> None:
+        template = make_template("<!-- each a -->[<!-- each b -->{{c}}<!-- end b -->]<!-- end a -->{{d}}", tmp_path)
+        assert template.render({"a": [{"b": True, "c": "1"}, {"b": None, "c": "2"}], "d": "<"}) == "[1][]&lt;"
+        assert template.render({"a": [], "d": 3}) == "3"
+
+    def test_uses_a_part_again(self, tmp_path: Path) -> None:
+        template = make_template(
+            "<!-- each a -->({{b}})<!-- end a --><!-- each c --><!-- use a --><!-- end c -->", tmp_path
+        )
+        assert template.render({"a": {"b": "1"}, "c": {"a": [{"b": "2"}, {"b": "3"}]}}) == "(1)(2)(3)"
+
+    def test_with_a_name_that_nobody_gives_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(KeyError, match="unknown"):
+            make_template("{{unknown}}", tmp_path).render({})
+
+
+def make_template(text: str, directory: Path) -> PageTemplate:
+    (directory / "page.css").write_text("")
+    (directory / "template.html").write_text(text)
+    return PageTemplate(directory / "template.html")
+
+
 class TestPicture:
     def test_marks_what_differs_by_its_shape(self) -> None:
         picture = render_scene(chains.array("1", "2", "3", "4"), "failing", "label")
@@ -171,8 +201,6 @@ class TestColours:
 
     @pytest.mark.parametrize("name", chains.ALL)
     def test_without_them_the_text_is_the_same(self, name: str) -> None:
-        from test_text import render as render_text
-
-        text = render_text(chains.ALL[name])
-        painted = paint_text(text)
-        assert re.sub(r"\x1b\[[\d;]*m", "", painted) == text
+        story = chains.tell(chains.ALL[name], root=ROOT, artefacts=ROOT / "out")
+        painted = render_text(story, is_painted=True)
+        assert re.sub(r"\x1b\[[\d;]*m", "", painted) == render_text(story)

@@ -8,7 +8,8 @@ import chains
 import pytest
 
 from pytest_causechain.model.chain import Chain, Rival
-from pytest_causechain.report.page import render_page
+from pytest_causechain.report.html import render_page
+from pytest_causechain.report.story import make_story
 from pytest_causechain.report.text import BRIEF, WHOLE, render_text
 from pytest_causechain.report.wording import tell_rivals
 
@@ -43,19 +44,19 @@ def test_in_short(rivals, told):
 
 def test_only_the_whole_text_tells_of_them():
     chain = choose(*FURTHER)
-    assert "nearer than test_sorts[six] and 1 other" in " ".join(render_text(chain, limits=WHOLE).split())
-    assert "nearer than" not in render_text(chain, limits=BRIEF)
+    assert "nearer than test_sorts[six] and 1 other" in " ".join(render_text(make_story(chain), details=WHOLE).split())
+    assert "nearer than" not in render_text(make_story(chain), details=BRIEF)
 
 
 def test_page_lists_them():
-    page = render_page(choose(*FURTHER, *REFUSED))
+    page = render_page(make_story(choose(*FURTHER, *REFUSED)))
     assert "4 other passing tests looked at" in page
     assert "<li>test_sorts[ten] (another test, 1 of 2 calls in common)</li>" in page
     assert "<li>test_sorts[no] (&lt;b&gt;): it prints the same: add a test.</li>" in page
-    assert "looked at" not in render_page(choose())
+    assert "looked at" not in render_page(make_story(choose()))
 
 
 def test_why_there_is_no_neighbour():
     chain = replace(chains.ALL["twin"], alternatives=(), without_neighbour="no passing neighbour, since <none>.")
-    assert "No passing neighbour, since <none>." in render_text(chain)
-    assert "No passing neighbour, since &lt;none&gt;." in render_page(chain)
+    assert "No passing neighbour, since <none>." in render_text(make_story(chain))
+    assert "No passing neighbour, since &lt;none&gt;." in render_page(make_story(chain))

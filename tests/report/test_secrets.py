@@ -8,12 +8,16 @@ import pytest
 from test_gold import REPORTERS
 
 from pytest_causechain.model.chain import Cause, Chain, Script
-from pytest_causechain.report.artefacts import encode_chain, write_artefacts
-from pytest_causechain.report.gdb_script import find_obstacle
+from pytest_causechain.report.artefacts import encode_story, write_artefacts
 from pytest_causechain.report.secrets import MASK, OBSTACLE, conceal_secrets
+from pytest_causechain.report.story import make_story
 
 SECRET = "hunter2-hunter2"
 NOTHING: dict[str, str] = {}
+
+
+def find_obstacle(chain: Chain) -> str | None:
+    return make_story(chain).steps[0].replay.obstacle
 
 
 def with_environment(*changes: tuple[str, str | None]) -> Chain:
@@ -69,8 +73,8 @@ def test_cause_is_told_without_its_value() -> None:
     script = Script(("frame 0", 'call (int) setenv("API_KEY", "b", 1)'))
     chain = conceal_secrets(with_cause(cause, script), NOTHING)
     assert (chain.chain[0].causes[0].passing, chain.chain[0].causes[0].failing) == (MASK, MASK)
-    assert find_obstacle(chain, 0) == OBSTACLE
-    assert "setenv" not in str(encode_chain(chain))
+    assert find_obstacle(chain) == OBSTACLE
+    assert "setenv" not in str(encode_story(make_story(chain)))
 
 
 def test_cause_without_a_telling_name_is_told() -> None:
@@ -82,8 +86,8 @@ def test_script_that_writes_one_byte_by_byte_is_dropped() -> None:
     words = [SECRET.encode()[at : at + 8] for at in (0, 8)]
     stores = [f"set {{unsigned long}} ($sp + 8) = {int.from_bytes(word, 'little'):#x}" for word in words]
     chain = with_cause(Cause("text", "char *", '"a"', '"b"', "value"), Script(("frame 0", *stores)))
-    assert find_obstacle(chain, 0) is None
-    assert find_obstacle(conceal_secrets(chain, {"X_TOKEN": SECRET}), 0) == OBSTACLE
+    assert find_obstacle(chain) is None
+    assert find_obstacle(conceal_secrets(chain, {"X_TOKEN": SECRET})) == OBSTACLE
 
 
 def test_short_values_stay_as_they_are_no_secrets() -> None:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import chains
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_causechain.model.chain import Chain, Suspect, Transition
-from pytest_causechain.report.artefacts import slug
-from pytest_causechain.report.text import render_text
+from pytest_causechain.report.story import make_story
+from pytest_causechain.report.text import paint_span, render_text, wrap
+from pytest_causechain.report.wording import Span, Style, plain, slug
 
 ROOT = Path("/home/me/project")
 
 
-def render(chain: Chain, **more: object) -> str:
-    settings = {
-        "read_source": chains.read_sources,
-        "root": ROOT,
-        "artefacts": ROOT / ".causechain" / slug(chain.test),
-    }
-    return render_text(chain, **(settings | more))
+def render(chain: Chain, artefacts: Path | None = None, **more: object) -> str:
+    place = artefacts or ROOT / ".causechain" / slug(chain.test)
+    return render_text(chains.tell(chain, root=ROOT, artefacts=place), **more)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -42,25 +42,29 @@ def test_fits_on_a_screen(name: str) -> None:
 
 @pytest.mark.parametrize("name", chains.ALL)
 def test_works_without_sources_and_artefacts(name: str) -> None:
-    text = render_text(chains.ALL[name], root=ROOT)
+    text = render_text(make_story(chains.ALL[name], root=ROOT))
     assert "Replay" not in text
     assert re.findall(r"^  [> ] +\d+ \| ", text, re.M) == []
 
 
 def test_says_the_reason_when_nothing_else_is_known() -> None:
-    assert render_text(Chain("t", "none")) == "No cause-effect chain: the reason is not known."
-    assert render_text(Chain("t", "partial", "Ctrl-C was pressed")).startswith("Incomplete: Ctrl-C was pressed.\n")
+    assert render_text(make_story(Chain("t", "none"))) == "No cause-effect chain: the reason is not known."
+    assert render_text(make_story(Chain("t", "partial", "Ctrl-C was pressed"))).startswith(
+        "Incomplete: Ctrl-C was pressed.\n"
+    )
 
 
 class TestPlace:
     def test_of_a_call_without_transition_is_the_called_function(self) -> None:
-        text = render(replace(chains.wrong_output, transitions=(), suspects=()))
+        text = render(replace(chains.unmoved, suspects=()))
         assert "sample.c:20  shell_sort   so, at the call of shell_sort, a[2] was 0 (7)" in text
 
     def test_of_files_with_one_name_shows_their_directories(self) -> None:
-        first, second, *_ = chains.wrong_output.chain
+        first, second, *_ = chains.unmoved.chain
         elsewhere = replace(second, moment=replace(second.moment, file="/home/me/project/lib/sample.c"))
-        text = render(replace(chains.wrong_output, chain=(first, elsewhere), transitions=(), suspects=()))
+        text = render(
+            chains.arriving(replace(chains.wrong_output, chain=(first, elsewhere), transitions=(), suspects=()))
+        )
         assert "src/sample.c:43" in text
         assert "lib/sample.c:20" in text
 
@@ -73,7 +77,7 @@ class TestSuspect:
     def test_is_shown_with_the_real_file_by_default(self, tmp_path: Path) -> None:
         (tmp_path / "a.c").write_bytes(b"int x;\n\tx = '\xff\x1b';\n")
         suspect = Suspect(1, "a.c", 2, "f", "it is odd")
-        text = render_text(replace(chains.wrong_output, suspects=(suspect,)), root=tmp_path)
+        text = render_text(make_story(replace(chains.wrong_output, suspects=(suspect,)), root=tmp_path))
         assert "    1 | int x;\n  > 2 |     x = '\\xff\\x1b';\n" in text
 
     def test_beyond_the_end_of_its_file_is_not_shown(self) -> None:
@@ -119,9 +123,18 @@ class TestGap:
         text = " ".join(render(_with_transition(transition)).split())
         assert "sample.c:0, sample.c:4, sample.c:8, sample.c:12 and 6 more lines" in text
 
+    def test_is_that_of_each_link_where_variables_come_back(self) -> None:
+        """From x to y, back to x, and to y again."""
+        rows = re.split(r"^  \d  ", render(chains.swing), flags=re.M)[1:5]
+        gaps = [re.findall(r"between (.*?) and (.*?)\)", " ".join(row.split())) for row in rows]
+        assert gaps == [[], *([(f"sample.c:{line - 5}", f"sample.c:{line}")] for line in (20, 30, 40))]
+        assert "<- look first at sample.c:35" in rows[3]
+        assert "<- look" not in "".join(rows[:3])
+
 
 def _with_transition(transition: Transition) -> Chain:
-    return replace(chains.wrong_output, transitions=(transition, *chains.wrong_output.transitions[1:]))
+    transitions = (transition, *chains.wrong_output.transitions[1:])
+    return chains.arriving(replace(chains.wrong_output, transitions=transitions), 1, 2, 3)
 
 
 class TestProof:
@@ -161,3 +174,53 @@ class TestReplay:
         assert max(map(len, text.split("\n"))) <= 80
         heard = subprocess.run(["sh", "-c", f"printf %s {command}"], capture_output=True, text=True, check=True)
         assert heard.stdout == f"{directory}/2.gdb"
+
+
+SPANS = st.lists(
+    st.builds(Span, st.text("ab= -", max_size=12), st.sampled_from(["plain", "code", "figure", "value"])), max_size=8
+)
+
+
+class TestSpans:
+    @given(SPANS, st.integers(8, 40))
+    def test_keep_their_styles_where_lines_are_broken(self, spans: list[Span], width: int) -> None:
+        lines = wrap(tuple(spans), width, 1000)
+        assert max((len(plain(line)) for line in lines), default=0) <= width
+        assert list_letters(span for line in lines for span in line) == list_letters(spans)
+
+    @given(SPANS, st.integers(8, 40), st.integers(1, 3))
+    def test_are_cut_with_dots(self, spans: list[Span], width: int, most: int) -> None:
+        lines, whole = wrap(tuple(spans), width, most), wrap(tuple(spans), width, 1000)
+        if len(whole) <= most:
+            assert lines == whole
+            return
+        assert len(lines) <= most
+        assert plain(lines[-1]).endswith("...")
+        kept = [letter for letter in list_letters(span for line in lines for span in line) if letter[0] != "."]
+        assert kept == list_letters(spans)[: len(kept)]
+
+    def test_of_code_and_figures_stay_together(self) -> None:
+        line = Span("with a b "), Span("x = 1", "code"), Span(" in "), Span("0.4 s", "figure"), Span(" y = 2")
+        assert [plain(one) for one in wrap(line, 12, 9)] == ["with a b", "x = 1 in", "0.4 s y = 2"]
+
+    @pytest.mark.parametrize(
+        ("style", "painted"),
+        [
+            ("plain", "int x;"),
+            ("value", "int x;"),
+            ("head", "\x1b[1mint x;\x1b[0m"),
+            ("source", "\x1b[36mint\x1b[0m x;"),
+        ],
+    )
+    def test_are_painted_by_their_styles(self, style: Style, painted: str) -> None:
+        assert paint_span(Span("int x;", style)) == painted
+
+
+def list_letters(spans: Iterable[Span]) -> list[tuple[str, str]]:
+    return [(letter, span.style) for span in spans for letter in span.text if letter != " "]
+
+
+def test_headline_of_two_lines_is_painted_as_a_whole() -> None:
+    story = chains.tell(chains.twin, root=ROOT)
+    first, second, *_ = render_text(story, width=60, is_painted=True).split("\n")
+    assert all(line.startswith("\x1b[1m") and line.endswith("\x1b[0m") for line in (first, second))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_causechain.model.alteration import Kind
-from pytest_causechain.model.chain import Cause, Party, Repair
+from pytest_causechain.model.chain import Cause, Change, Party, Repair
 from pytest_causechain.report.wording import (
     describe_causes,
     describe_change,
@@ -20,6 +21,7 @@ from pytest_causechain.report.wording import (
     name_code,
     name_function,
     name_test,
+    plain,
     printable,
     quote_argument,
     shorten_pair,
@@ -88,26 +90,28 @@ def test_each_kind_of_cause_has_its_words(
     kind: str, passing: str, failing: str, was: str, became: str | None, done: str, undone: str | None
 ) -> None:
     causes = (Cause("x", "int", passing, failing, kind),)
-    assert describe_causes(causes, "was", first=False) == was
+    assert plain(describe_causes(causes, "was", first=False)) == was
     if became is not None:
-        assert describe_causes(causes, "became", first=False) == became
-    assert describe_change(causes, "failing") == done
+        assert plain(describe_causes(causes, "became", first=False)) == became
+    assert plain(describe_change(causes, "failing")) == done
     if undone is not None:
-        assert describe_change(causes, "passing") == undone
+        assert plain(describe_change(causes, "passing")) == undone
 
 
 @pytest.mark.parametrize(
-    ("variable", "told"),
+    ("cause", "told"),
     [
-        ("stdin line 4", 'line 4 of stdin was "b" (none)'),
-        ("stdin lines 4-5", 'lines 4-5 of stdin were "b" (none)'),
-        ("file data line 2", 'line 2 of file data was "b" (none)'),
-        ("return value", 'the return value was "b" (none)'),
-        ("&name", 'name was "b" (none)'),
+        (Cause("stdin line 4", "", "", '"b"', "input", lines=(4, 4)), 'line 4 of stdin was "b" (none)'),
+        (Cause("stdin lines 4-5", "", "", '"b"', "input", lines=(4, 5)), 'lines 4-5 of stdin were "b" (none)'),
+        (Cause("file data line 2", "", "", '"b"', "input", lines=(2, 2)), 'line 2 of file data was "b" (none)'),
+        (Cause("return value", "", "", '"b"', "value", is_returned=True), 'the return value was "b" (none)'),
+        (Cause("&name", "", "", '"b"', "value"), 'name was "b" (none)'),
+        # Not a line of an input, whatever it is called.
+        (Cause("lines 4", "", "", '"b"', "value"), 'lines 4 was "b" (none)'),
     ],
 )
-def test_variables_go_by_what_a_reader_calls_them(variable: str, told: str) -> None:
-    assert describe_causes([Cause(variable, "", "", '"b"', "value")], "was", first=False) == told
+def test_variables_go_by_what_a_reader_calls_them(cause: Cause, told: str) -> None:
+    assert plain(describe_causes([cause], "was", first=False)) == told
 
 
 @pytest.mark.parametrize(
@@ -138,10 +142,10 @@ def test_pair_shows_as_much_before_the_difference_as_there_is_room() -> None:
 
 def test_more_than_three_causes_are_counted() -> None:
     causes = tuple(Cause(name, "int", "1", "2", "value") for name in "abcdefg")
-    assert describe_causes(causes[:3], "was", first=True) == (
+    assert plain(describe_causes(causes[:3], "was", first=True)) == (
         "a was 2 (1 in the passing run), b was 2 (1) and c was 2 (1)"
     )
-    assert describe_causes(causes, "was", first=False) == "a was 2 (1), b was 2 (1), c was 2 (1) and 4 more"
+    assert plain(describe_causes(causes, "was", first=False)) == "a was 2 (1), b was 2 (1), c was 2 (1) and 4 more"
 
 
 @given(st.text(min_size=1, max_size=200), st.text("ab", max_size=3), st.text("ab", max_size=3))
@@ -157,9 +161,15 @@ def test_lines_are_joined_to_ranges() -> None:
 
 
 def make_repair(
-    kind: Kind, variable: str | None, was: str, then: str, visit: int = 1, callee: str | None = None
+    kind: Kind, variable: str | None, old: str, new: str, visit: int = 1, callee: str | None = None, **more: object
 ) -> Repair:
-    return Repair(kind, "a.c", 1, "f", visit, variable, was, then, callee)
+    return replace(Repair(kind, "a.c", 1, "f", visit, variable, old, new, callee), **more)
+
+
+def make_change(change: Change, old: str = "", new: str = "", **more: object) -> Repair:
+    """Of the code."""
+    kind: Kind = "value" if change in ("constant", "operator") else "branch"
+    return make_repair(kind, None, old, new, visit=0, change=change, **more)
 
 
 @pytest.mark.parametrize(
@@ -167,22 +177,27 @@ def make_repair(
     [
         (make_repair("value", "count", "3", "4"), "with count = 4 instead of 3"),
         (make_repair("value", None, "3", "4"), "with 4 stored instead of 3"),
-        (make_repair("value", None, "7", "8", visit=0), "with the constant 8 instead of 7"),
-        (make_repair("value", None, "+", "-", visit=0), "with - instead of +"),
-        (make_repair("value", None, "+", "one operand alone", visit=0), "with one operand alone instead of +"),
+        (make_change("constant", "7", "8"), "with the constant 8 instead of 7"),
+        (make_change("operator", "+", "-"), "with - instead of +"),
+        (make_change("operator", "+"), "with one operand alone instead of +"),
         (make_repair("argument", "size", "3", "2", callee="sort"), "with size = 2 instead of 3 passed to sort"),
-        (make_repair("argument", "argument 2", "3", "2"), "with 2 passed as argument 2 instead of 3"),
-        (make_repair("return", None, "GOOD", "BAD"), "with BAD returned instead of GOOD"),
-        (make_repair("branch", None, "this way", "the other way"), "with the first branch taken the other way"),
+        (make_repair("argument", "size", "3", "2"), "with size = 2 instead of 3 passed"),
         (
-            make_repair("branch", None, "this way", "the other way", visit=12),
+            make_repair("argument", "argument 2", "3", "2", argument=2),
+            "with 2 passed as argument 2 instead of 3",
+        ),
+        # A variable may be called like a word of ours.
+        (make_repair("argument", "argument ", "3", "2"), "with argument  = 2 instead of 3 passed"),
+        (make_repair("value", "x", "1", "equal", visit=0), "with x = equal instead of 1"),
+        (make_repair("return", None, "GOOD", "BAD"), "with BAD returned instead of GOOD"),
+        (make_repair("branch", None, "", "", change="other way"), "with the first branch taken the other way"),
+        (
+            make_repair("branch", None, "", "", visit=12, change="other way"),
             "with the 12th branch taken the other way",
         ),
-        (
-            make_repair("branch", None, "equal values this way", "equal values the other way", visit=0),
-            "with equal values the other way in the condition",
-        ),
-        (make_repair("branch", None, "this way round", "turned round", visit=0), "with the condition turned round"),
+        (make_change("equal values"), "with equal values the other way in the condition"),
+        (make_change("turned round"), "with the condition turned round"),
+        (make_change("forced", target=12), "with the condition always leading to line 12"),
         (make_repair("value", "x\x1b", "\n", "9" * 99), "with x\\x1b = " + "9" * 29 + "... instead of \\n"),
     ],
 )
@@ -193,14 +208,13 @@ def test_repair(repair: Repair, told: str) -> None:
 @pytest.mark.parametrize(
     ("repair", "told"),
     [
-        (make_repair("value", None, "-3", "-2", visit=0), ("the constant in {}", "-2", "-3")),
-        (make_repair("value", None, "+", "-", visit=0), ("the operator in {}", "-", "+")),
+        (make_change("constant", "-3", "-2"), ("the constant in {}", "-2", "-3")),
+        (make_change("operator", "+", "-"), ("the operator in {}", "-", "+")),
+        (make_change("operator", "+"), ("the operator in {}", "one operand alone", "+")),
+        (make_change("turned round"), ("the condition in {}", "turned round", "as written")),
+        (make_change("forced", target=12), ("the condition in {}", "always leading to line 12", "as written")),
         (
-            make_repair("branch", None, "this way round", "turned round", visit=0),
-            ("the condition in {}", "turned round", "as written"),
-        ),
-        (
-            make_repair("branch", None, "equal values this way", "equal values the other way", visit=0),
+            make_change("equal values"),
             ("the condition in {}", "with equal values the other way", "as written"),
         ),
     ],

@@ -14,9 +14,8 @@ sys.path.insert(0, str(ROOT / "tests" / "report"))
 
 import chains  # noqa: E402
 
-from pytest_causechain.report.artefacts import slug  # noqa: E402
-from pytest_causechain.report.index import render_index  # noqa: E402
-from pytest_causechain.report.page import render_page  # noqa: E402
+from pytest_causechain.report.html import render_index, render_page  # noqa: E402
+from pytest_causechain.report.story import make_story  # noqa: E402
 
 PICTURES = ROOT / "build" / "screenshots"
 PROJECT = Path("/home/me/project")
@@ -38,10 +37,10 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The page with everything unfolded."""
     name = request.param
     if name == "index":
-        text = render_index([(slug(one.test), one) for one in chains.ALL.values()], root=PROJECT)
+        text = render_index([make_story(one, root=PROJECT) for one in chains.ALL.values()])
     else:
         chain = chains.ALL[name]
-        text = render_page(chain, root=PROJECT, artefacts=PROJECT / "out", read_source=chains.read_sources)
+        text = render_page(chains.tell(chain, root=PROJECT, artefacts=PROJECT / "out"))
     path = tmp_path_factory.mktemp("pages") / f"{name}.html"
     path.write_bytes(text.replace("<details", "<details open").encode("utf-8", "backslashreplace"))
     return path

@@ -1,6 +1,6 @@
-"""Turns a link of a chain into a script that repeats its experiment in plain gdb.
+"""Turns the steps of a story into scripts that repeat their experiments in plain gdb.
 
-The script works with `gdb -x` and with `gdb -batch -x`, needs neither Python in gdb nor this package, and is
+A script works with `gdb -x` and with `gdb -batch -x`, needs neither Python in gdb nor this package, and is
 printable ASCII apart from the user's own paths.
 """
 
@@ -9,24 +9,23 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import PurePath
-from typing import Literal
+from pathlib import Path, PurePath
 
 from pytest_causechain.model.chain import Cause, Chain, Link, Party, Script
+from pytest_causechain.model.codec import write_whole
 from pytest_causechain.model.moment import Breakpoint
 from pytest_causechain.report.secrets import is_secret
+from pytest_causechain.report.story import GdbScript, Reporter, Side, Story, StoryStep, twin_repair
 from pytest_causechain.report.wording import (
     NAME_LIMIT,
     count_of,
     describe_causes,
     describe_repair,
     name_run,
+    plain,
     printable,
     shorten,
     shorten_pair,
-    told_causes,
-    twin_repair,
 )
 
 SETTINGS = (
@@ -40,73 +39,62 @@ SETTINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """The files beside the scripts: what a run reads, and what it is given at the moment of a link."""
+class GdbReporter(Reporter):
+    """Writes for each link a script that shows the failure, and one that makes it go away where that was seen; and
+    beside them what their runs read."""
 
-    run: str | None = None
-    moment: str | None = None
+    title = "the gdb scripts"
+
+    def write(self, story: Story) -> None:
+        for step in story.steps if story.artefacts is not None else ():
+            for towards in ("failing", "passing"):
+                self._write(story, step, towards)
+
+    def _write(self, story: Story, step: StoryStep, towards: Side) -> None:
+        plan, files = _choose_plan(step, towards), _Files(story, step, towards)
+        if plan.obstacle is not None or story.artefacts is None:
+            return
+        if files.run is not None and plan.party is not None:
+            _write_text(files.run, plan.party.stdin)
+        if files.moment is not None and plan.script is not None:
+            _write_text(files.moment, plan.script.stdin or "")
+        _write_text(story.artefacts / plan.name, render_script(story, step, towards))
 
 
-def render_gdb_script(chain: Chain, link: Link, inputs: Inputs = Inputs()) -> str:
-    """The script for one link of the chain."""
-    plan = _plan_replay(chain, link)
+def _write_text(path: Path, text: str) -> None:
+    write_whole(path, text.encode("utf-8", "surrogateescape"))
+
+
+def _choose_plan(step: StoryStep, towards: Side) -> GdbScript:
+    return step.replay if towards == "failing" else step.undo
+
+
+class _Files:
+    """The files beside a script: what its run reads, and what it is given at the moment of the link."""
+
+    def __init__(self, story: Story, step: StoryStep, towards: Side) -> None:
+        plan, directory = _choose_plan(step, towards), story.artefacts
+        self.run = self.moment = None
+        if directory is not None and plan.party is not None and plan.party.stdin:
+            self.run = directory / ("passing.stdin" if towards == "failing" else "failing.stdin")
+        if directory is not None and plan.script is not None and plan.script.stdin is not None:
+            self.moment = (directory / plan.name).with_suffix(".stdin")
+
+
+def render_script(story: Story, step: StoryStep, towards: Side = "failing") -> str:
+    """Towards "failing", the passing run is made as the failing one; else the other way round, for a link that is
+    confirmed both ways."""
+    chain, plan, files = story.chain, _choose_plan(step, towards), _Files(story, step, towards)
     repair = twin_repair(chain)
-    begin = [] if repair is None else [*_go_to_all(repair.stops), _echo(describe_repair(repair)), *repair.commands]
-    return _render(chain, [*_introduce(chain, link)], plan, begin, inputs)
-
-
-def render_undo_script(chain: Chain, link: Link, inputs: Inputs = Inputs()) -> str:
-    """The other way round: the failing run with the passing run's values, for a link that is confirmed both ways."""
-    repair = twin_repair(chain)
-    # Stops are counted from where the two runs part: behind the instruction that the repair replaces the effect of.
-    step = [] if repair is None else [command for command in repair.commands if command == "stepi"]
-    begin = [] if repair is None else [*_go_to_all(repair.stops), *step]
-    return _render(chain, [*_introduce_undo(chain, link)], _plan_undo(chain, link), begin, inputs)
-
-
-def find_obstacle(chain: Chain, index: int, towards: Literal["failing", "passing"] = "failing") -> str | None:
-    """Why there is no script for a link, or None when there is one."""
-    link = chain.chain[index]
-    if towards == "failing":
-        return _find_obstacle(chain, _plan_replay(chain, link))
-    if link.confirmed != "both":
-        return "undoing it alone does not make the failing run pass"
-    return _find_obstacle(chain, _plan_undo(chain, link))
-
-
-def name_script(chain: Chain, index: int, towards: Literal["failing", "passing"] = "failing") -> str | None:
-    """The file of a link's script, if there is one."""
-    if find_obstacle(chain, index, towards) is not None:
-        return None
-    return f"{index + 1}{'' if towards == 'failing' else '-undo'}.gdb"
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A run, how to get to the moment, and the changes there: each with the old value, the new one, a statement."""
-
-    party: Party | None
-    stops: tuple[Breakpoint, ...]
-    changes: Sequence[tuple[Cause, str, str, str | None]]
-    script: Script | None
-
-
-def _plan_replay(chain: Chain, link: Link) -> _Plan:
-    changes = [(c, c.passing, c.failing, c.assignment) for c in link.causes]
-    return _Plan(chain.passing, link.moment.stops, changes, link.replay)
-
-
-def _plan_undo(chain: Chain, link: Link) -> _Plan:
-    changes = [(c, c.failing, c.passing, c.undo) for c in link.causes]
-    return _Plan(chain.failing, link.moment.failing_stops, changes, link.undo)
-
-
-def _render(chain: Chain, lines: list[str], plan: _Plan, begin: Sequence[str], inputs: Inputs) -> str:
-    """`begin` are commands to get to where the stops of the plan are counted from."""
-    repair = twin_repair(chain)
+    begin: list[str] = []
+    if repair is not None and towards == "failing":
+        begin = [*_go_to_all(repair.stops), _echo(describe_repair(repair)), *repair.commands]
+    elif repair is not None:
+        # Stops are counted from where the two runs part: behind the instruction that the repair replaces the effect of.
+        begin = [*_go_to_all(repair.stops), *(command for command in repair.commands if command == "stepi")]
     assert chain.program is not None and plan.party is not None
-    lines += ["", *SETTINGS, *_start_program(chain.program.path, plan.party, inputs.run)]
+    lines = [*(_introduce(chain, step) if towards == "failing" else _introduce_undo(chain, step))]
+    lines += ["", *SETTINGS, *_start_program(chain.program.path, plan.party, files.run)]
     stops = (*(repair.stops if repair is not None else ()), *plan.stops)
     if libraries := [stop.library for stop in stops if stop.library]:
         lines += ["", *_load_libraries(libraries)]
@@ -118,12 +106,12 @@ def _render(chain: Chain, lines: list[str], plan: _Plan, begin: Sequence[str], i
         for change in plan.changes:
             lines += ["", *_assign(*change)]
     else:
-        lines += ["", *_run_script(plan, plan.script, inputs.moment)]
+        lines += ["", *_run_script(plan, plan.script, files.moment)]
     return "\n".join([*lines, "", *_go_on(chain)]) + "\n"
 
 
-def _introduce(chain: Chain, link: Link) -> Iterator[str]:
-    number = chain.chain.index(link) + 1
+def _introduce(chain: Chain, step: StoryStep) -> Iterator[str]:
+    number, link = step.number, step.link
     yield from _comment(f"Replays link {number} of the cause-effect chain of {chain.test}")
     yield from _comment(f"in plain gdb: gdb -x {number}.gdb (add -batch to leave gdb at the end).")
     if chain.passing is not None:
@@ -134,7 +122,7 @@ def _introduce(chain: Chain, link: Link) -> Iterator[str]:
             run = f"the failing run, which passes {describe_repair(repair)}, makes this repair"
         yield from _comment(
             f"It starts {run}, goes to the moment of the link, {_name_moment(link)}, and makes what differs there "
-            f"as it was in the failing run: {describe_causes(told_causes(link), 'was', first=True)}. "
+            f"as it was in the failing run: {plain(describe_causes(step.causes, 'was', first=True))}. "
             "Then it lets the program go on."
         )
     yield "#"
@@ -148,8 +136,8 @@ def _introduce(chain: Chain, link: Link) -> Iterator[str]:
         yield from _comment(f"To be expected: the passing run now fails as the failing one did: {chain.failure.text}.")
 
 
-def _introduce_undo(chain: Chain, link: Link) -> Iterator[str]:
-    number = chain.chain.index(link) + 1
+def _introduce_undo(chain: Chain, step: StoryStep) -> Iterator[str]:
+    number, link = step.number, step.link
     yield from _comment(f"Undoes link {number} of the cause-effect chain of {chain.test}")
     yield from _comment(f"in plain gdb: gdb -x {number}-undo.gdb (add -batch to leave gdb at the end).")
     yield "#"
@@ -180,30 +168,7 @@ def _echo(text: str) -> str:
     return "echo \\ncausechain: " + printable(text).replace("\\", "\\\\") + "\\n"
 
 
-def _find_obstacle(chain: Chain, plan: _Plan) -> str | None:
-    if chain.program is None or plan.party is None:
-        return "the run is not known"
-    repair = twin_repair(chain)
-    if not plan.stops and (repair is None or not repair.stops):
-        return "its moment has no place in the program's code to stop at"
-    if plan.script is not None and plan.script.obstacle is not None:
-        return plan.script.obstacle
-    if plan.script is None and not all(statement and _is_statement(statement) for *_, statement in plan.changes):
-        return "no statement makes this change"
-    names = [chain.program.path, plan.party.cwd]
-    stops = (*plan.stops, *(repair.stops if repair is not None else ()))
-    names += [name for stop in stops for name in (stop.file, stop.function, stop.library or "")]
-    if any(c in name for name in names for c in "\n\r\0"):
-        return "the name of a file or function contains a line break"
-    if any(c in text for name, value in plan.party.environment for text in (name, value or "") for c in "\n\r\0"):
-        return "a variable of the environment contains a line break"
-    if any(argument.endswith("\n") for argument in plan.party.argv[1:]):
-        # "$(...)" drops them, and the shells have no other notation in common.
-        return "an argument of the run ends in a line break"
-    return None
-
-
-def _start_program(program: str, party: Party, stdin_path: str | None) -> Iterator[str]:
+def _start_program(program: str, party: Party, stdin: Path | None) -> Iterator[str]:
     path = program.replace("\\", "\\\\").replace('"', '\\"')
     yield f'file "{path}"'
     yield f"set cwd {party.cwd}"
@@ -213,7 +178,7 @@ def _start_program(program: str, party: Party, stdin_path: str | None) -> Iterat
         else:
             yield f"unset environment {name}" if value is None else f"set environment {name} = {value}"
     # Without a redirection the program would read what is typed at gdb's prompt.
-    source = shlex.quote(stdin_path) if party.stdin and stdin_path else "/dev/null"
+    source = shlex.quote(str(stdin.absolute())) if stdin is not None else "/dev/null"
     yield " ".join(["set args", *map(_quote_for_gdb, party.argv[1:]), "<", source])
     yield from _comment("Stop at the first instruction: only now are the program's addresses final.")
     yield "starti"
@@ -274,23 +239,19 @@ def _assign(cause: Cause, old: str, new: str, statement: str | None) -> Iterator
     yield f"set variable {place} = {value}"
 
 
-def _run_script(plan: _Plan, script: Script, stdin_path: str | None) -> Iterator[str]:
+def _run_script(plan: GdbScript, script: Script, stdin: Path | None) -> Iterator[str]:
     for cause, old, new, _ in plan.changes:
         yield from _comment(_tell_change(cause, old, new))
         yield _echo(_tell_change(cause, old, new))
     yield from _comment("Objects are found as the program itself finds them, since their addresses may differ.")
     yield from script.commands
-    if script.stdin is not None and stdin_path is not None:
+    if stdin is not None:
         yield from _comment("Another standard input; what stdio has read ahead of the old one is dropped.")
-        path = stdin_path.replace("\\", "\\\\").replace('"', '\\"')
+        path = str(stdin.absolute()).replace("\\", "\\\\").replace('"', '\\"')
         yield "call (int) fflush(*(void **) &stdin)"
         yield "call (void) clearerr(*(void **) &stdin)"
         yield f'call (int) dup2((int) open("{path}", 0), 0)'
         yield f"call (long) lseek(0, {script.position}, 0)"
-
-
-def _is_statement(assignment: str) -> bool:
-    return printable(assignment) == assignment and not assignment.endswith("\\")
 
 
 def _go_on(chain: Chain) -> Iterator[str]:
