@@ -126,7 +126,7 @@ class Captures:
         types, layouts, load_map = self._program.types, self._debugger.layouts, process.landmarks.load_map
         wanted = layouts.unknown(chain, load_map)
         seen = self._look(process, {"types_known": len(types), "backtrace": False, "wanted": wanted})
-        types.extend(seen["types"])
+        self._debugger.learn_types(seen["types"])
         layouts.learn(seen["layouts"], chain, load_map)
         return make_frames(seen["frames"], load_map)
 

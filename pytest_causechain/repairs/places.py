@@ -32,7 +32,7 @@ ELSEWHERE = (FloatType, StructType, UnionType, ArrayType, ComplexType, OtherType
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RepairPlace:
     """An effect in the source, executed `visits` times. `name` is the parameter's; `callee` says whose."""
 
     effect: Effect
@@ -98,7 +98,7 @@ class Places:
     def _is_executed(self, address: int, executed: Collection[int]) -> bool:
         return self._program.statement_at(address) in executed
 
-    def _make(self, effect: Effect) -> Place | None:
+    def _make(self, effect: Effect) -> RepairPlace | None:
         function = self._program.function_at(effect.statement)
         assert function is not None
         visits = self._counts.get(effect.address, 0) if effect.watch is None else len(self._times[effect.watch])
@@ -118,7 +118,7 @@ class Places:
                 return None
         if not visits:
             return None
-        return Place(effect, self._program.position_of(effect.statement), visits, name, callee, kind)
+        return RepairPlace(effect, self._program.position_of(effect.statement), visits, name, callee, kind)
 
 
 def find_parameter(signature: Signature, register: str, types: TypeTable) -> tuple[str, int] | None:

@@ -25,7 +25,7 @@ from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command, Observation
 from pytest_causechain.repairs.findings import Attempt, Findings, Found, Line
 from pytest_causechain.repairs.harm import Ask, Harm, PassingRun, RepairJudge
-from pytest_causechain.repairs.places import REGISTERS, Place, Places, spread
+from pytest_causechain.repairs.places import REGISTERS, Places, RepairPlace, spread
 from pytest_causechain.repairs.values import MOST_LIKES, classify, guess_values, show
 from pytest_causechain.tracee.effects import Effect, Variant
 
@@ -256,11 +256,11 @@ class RepairSearch:
     def _has_tried_enough(self) -> bool:
         return self._tried >= (ENOUGH_EXPERIMENTS if self._is_repaired else MOST_EXPERIMENTS)
 
-    def _rank(self, place: Place) -> tuple[float, int]:
+    def _rank(self, place: RepairPlace) -> tuple[float, int]:
         line = (place.position.file, place.position.line)
         return -self._findings.spectrum.suspicion(line), self._places.when(place.effect.watch, 1)
 
-    def _flips(self, places: Iterable[Place], first: int, last: int) -> Iterator[Attempt]:
+    def _flips(self, places: Iterable[RepairPlace], first: int, last: int) -> Iterator[Attempt]:
         for place in places:
             for visit in spread(place.visits, BRANCH_VISITS)[first:last]:
                 intervention = Intervention(place.spot(visit))
@@ -268,7 +268,7 @@ class RepairSearch:
                 yield self._attempt(place, visit, intervention, repair)
 
     def _replacements(
-        self, places: Iterable[Place], first: int, last: int, later: list[Attempt]
+        self, places: Iterable[RepairPlace], first: int, last: int, later: list[Attempt]
     ) -> Iterator[list[Attempt]]:
         """A few values at each spot; the others are left for `later`."""
         spots = ((place, visit) for place in places for visit in spread(place.visits, VALUE_VISITS)[first:last])
@@ -282,7 +282,7 @@ class RepairSearch:
                 later += attempts[most:]
             yield from chunks(few, BATCH)
 
-    def _replace(self, place: Place, visit: int, sighting: Sighting) -> Iterator[Attempt]:
+    def _replace(self, place: RepairPlace, visit: int, sighting: Sighting) -> Iterator[Attempt]:
         effect, types = place.effect, self._lab.program.types
         known = types[sighting.type] if sighting.type is not None else None
         seen = tuple(self._seen.get((effect.address, effect.register), ()))
@@ -319,13 +319,13 @@ class RepairSearch:
             yield Attempt(patch, repair, self._places.when(variant.watch, 1), True)
 
     def _attempt(
-        self, place: Place, visit: int, intervention: Intervention, repair: Repair, was: bytes = b""
+        self, place: RepairPlace, visit: int, intervention: Intervention, repair: Repair, was: bytes = b""
     ) -> Attempt:
         return Attempt(intervention, repair, self._places.when(place.effect.watch, visit), place.visits == 1, was)
 
     def _describe(
         self,
-        place: Place,
+        place: RepairPlace,
         visit: int,
         intervention: Intervention,
         variable: str | None = None,
