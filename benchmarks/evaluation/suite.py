@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import random
 import subprocess
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from benchmarks.evaluation.manifest import Example, Subject, Version
 from pytest_causechain.lab.laboratory import name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.runs import Command, Observation, Program, Run
 from pytest_causechain.model.verdict import Verdict
 from pytest_causechain.oracle.facts import describe_comparison
@@ -128,8 +128,7 @@ def record_lines(path: Path, tests: Sequence[Example]) -> tuple[tuple[Line, ...]
     for start in range(0, len(tests), BATCH):
         batch = tests[start : start + BATCH]
         commands = [make_command(program, test) for test in batch]
-        deadline = time.monotonic() + BATCH_SECONDS
-        with RemoteLab(commands[0], commands[0], deadline=deadline, others=commands) as lab:
+        with RemoteLab(commands[0], commands[0], budget=Budget(BATCH_SECONDS), others=commands) as lab:
             statements = {s.address: (s.file, s.line) for f in lab.program.functions for s in f.statements}
             lines = tuple(sorted(set(statements.values())))
             for number, test in enumerate(batch):

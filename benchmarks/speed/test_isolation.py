@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.isolation import Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Program
@@ -46,8 +47,7 @@ def test_isolation(tmp_path: Path) -> None:
     labs = []
     for wish, words in (("off", ()), ("require", ()), ("require", ("write",))):
         command = Command(program, (program.path, *words), str(tmp_path))
-        deadline = time.monotonic() + 600
-        labs.append(RemoteLab(command, command, deadline=deadline, precautions=Precautions(wish)))
+        labs.append(RemoteLab(command, command, budget=Budget(600), precautions=Precautions(wish)))
     try:
         measure(labs)
         bare, isolated, writing = measure(labs)

@@ -18,6 +18,7 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Program
 
@@ -70,7 +71,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Command
 
 
 def open_lab(command: Command, kind: str) -> RemoteLab:
-    lab = RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind)
+    lab = RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind=kind)
     lab.run_seconds = PLENTY_SECONDS
     return lab
 

@@ -18,6 +18,7 @@ from pytest_causechain.lab.pool import Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.workers import OwnWorker
 from pytest_causechain.model.alteration import NOTHING
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Observation
 from pytest_causechain.recording.programs import identify_program
@@ -68,7 +69,7 @@ def test_two_workers_against_one(milliseconds, batch, tmp_path, monkeypatch, cap
 def open_lab(stack: contextlib.ExitStack, command: Command, workers: int) -> RemoteLab:
     pool = Pool([partial(OwnWorker, f"{workers}-{number}") for number in range(workers)])
     share = Share(stack.enter_context(pool))
-    return stack.enter_context(RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, share=share))
+    return stack.enter_context(RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), share=share))
 
 
 def find_main(lab: RemoteLab) -> tuple[Stop, ...]:

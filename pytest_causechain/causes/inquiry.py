@@ -336,7 +336,6 @@ class Inquiry:
             self.unreadable = max(self.unreadable, passing.unreadable, failing.unreadable)
             graphs = (self._graph(passing), self._graph(failing))
             self.is_cut = self.is_cut or any(graph.is_cut for graph in graphs)
-            self._budget.check()
             comparison = compare_states(match_states(*graphs), self._code)
             self.capture_seconds += time.monotonic() - begin
             self.vertices = max(self.vertices, *(graph.vertices for graph in graphs))
@@ -354,8 +353,7 @@ class Inquiry:
     def _graph(self, visit: Visit) -> MemoryGraph:
         if visit.types is not self._layouts.types:  # those of a new engine, which numbers types anew
             self._layouts = Layouts(visit.types)
-        self._budget.check()
-        graph = MemoryGraph(visit, self._lab.program, self._layouts)
+        graph = MemoryGraph(visit, self._lab.program, self._layouts, self._budget)
         self._budget.charge("value", graph.vertices)
         return graph
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def serve_lab(connection: Connection[EngineAnswer, Message], opening: Open) -> i
     lab: LocalLab | None = None
     adopt_orphans()
     message: Message = opening
-    types_told = 0
+    types_told, known_seconds = 0, 0.0
     try:
         while message not in (None, RESET):
             answer: EngineAnswer | None = None
@@ -123,7 +124,9 @@ def serve_lab(connection: Connection[EngineAnswer, Message], opening: Open) -> i
             if lab is not None:
                 end_orphans(lab.processes())
             if answer is not None:
-                connection.send(answer)
+                computed = measure_ended_children()
+                connection.send(replace(answer, cpu_seconds=computed - known_seconds))
+                known_seconds = computed
             message = connection.recv()
     except EOFError:
         message = None
@@ -131,6 +134,12 @@ def serve_lab(connection: Connection[EngineAnswer, Message], opening: Open) -> i
         if lab is not None:
             lab.close()
     return FOR_ANOTHER if message == RESET else 0
+
+
+def measure_ended_children() -> float:
+    """What they computed, and their children, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def open_lab(message: Open) -> tuple[LocalLab, Opened]:

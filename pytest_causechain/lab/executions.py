@@ -26,7 +26,7 @@ from pytest_causechain.kernel.elf import find_build_id, read_sections
 from pytest_causechain.kernel.processes import read_mappings
 from pytest_causechain.lab.captures import Captures
 from pytest_causechain.lab.flights import Flights
-from pytest_causechain.lab.laboratory import Side, Trace
+from pytest_causechain.lab.laboratory import EVENTS_LIMIT, Side, Trace
 from pytest_causechain.lab.starts import Starts, apply, ending
 from pytest_causechain.model.alteration import Intervention, Like, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Place, Stop
@@ -64,7 +64,7 @@ class Executions(Closing):
         stops: Sequence[Stop],
         addresses: Sequence[int],
         until: Stop | None = None,
-        limit: int = 10_000,
+        limit: int = EVENTS_LIMIT,
     ) -> Trace:
         trace, is_sure = self._trace(side, stops, addresses, until, limit, use_stubs=True)
         if not is_sure:  # slowly, but surely

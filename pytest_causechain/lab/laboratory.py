@@ -39,6 +39,8 @@ FIRST_RUN_SECONDS = 20.0
 # How many events are traced within a few seconds: the stubs record a million in a tenth of one, but what is made of
 # them afterwards takes longer.
 RECORDABLE = 2_000_000
+# Of which a trace holds as many, unless more are asked for.
+EVENTS_LIMIT = 10_000
 # An altered run may take longer than the original ones, but not without end. One that only waits may yet be woken up.
 PATIENCE, LEAST_SECONDS, LEAST_CPU_SECONDS = 10, 1.0, 0.1
 
@@ -139,7 +141,7 @@ class Laboratory(Protocol):
         stops: Sequence[Stop],
         addresses: Sequence[int],
         until: Stop | None = None,
-        limit: int = 10_000,
+        limit: int = EVENTS_LIMIT,
     ) -> Trace:
         """Run to the stops, then record each execution of the addresses, up to a further stop or the end."""
 
@@ -252,7 +254,8 @@ Message = Open | Check | Call | Order | None
 class EngineAnswer:
     """The value of a call, with the name of the lab by then and the types it has learned since the last answer; or
     why there is none: the user's time is over, a sentence for the user, or a trouble that another try may not meet.
-    `is_hopeless`: the sentence holds for whatever is tried; the trouble is gdb's, should it be met again."""
+    `is_hopeless`: the sentence holds for whatever is tried; the trouble is gdb's, should it be met again.
+    `cpu_seconds` is what the program's processes that have ended since the last answer computed."""
 
     value: object = None
     lab: str = ""
@@ -261,6 +264,7 @@ class EngineAnswer:
     refusal: str = ""
     is_hopeless: bool = False
     trouble: str = ""
+    cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

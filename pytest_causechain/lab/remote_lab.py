@@ -22,6 +22,7 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.kernel.companion import Closing, Companion, CompanionLost, uninterrupted
 from pytest_causechain.lab.flights import LEAST_PATIENCE_SECONDS
 from pytest_causechain.lab.laboratory import (
+    EVENTS_LIMIT,
     FIRST_RUN_SECONDS,
     LEAST_CPU_SECONDS,
     LEAST_SECONDS,
@@ -34,12 +35,14 @@ from pytest_causechain.lab.laboratory import (
     Opened,
     RunLimits,
     Side,
+    Trace,
     make_proxy,
 )
 from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.relay import CLOSING_SECONDS, ENGINE
 from pytest_causechain.lab.workers import Channel
 from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Isolation, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
@@ -97,7 +100,7 @@ class RemoteLab(Closing):
         passing: Command,
         failing: Command,
         *,
-        deadline: float,
+        budget: Budget,
         kind: str = "fork",
         libraries: tuple[str, ...] = (),
         cache: Path | None = None,
@@ -106,10 +109,12 @@ class RemoteLab(Closing):
         precautions: Precautions = USUAL,
         share: Share | None = None,
     ) -> None:
-        self.deadline = deadline
+        self._budget = budget
         self.name = kind
         self.begins_inside = isinstance(repair, Intervention)
-        self._opening = Open(passing, failing, deadline, kind, libraries, cache, tuple(others), repair, precautions)
+        self._opening = Open(
+            passing, failing, budget.deadline, kind, libraries, cache, tuple(others), repair, precautions
+        )
         self._limits = (FIRST_RUN_SECONDS, math.inf)
         self._channel: Companion | Channel | None = None
         self._share = share
@@ -131,7 +136,7 @@ class RemoteLab(Closing):
         self.width = 1
         # What the first engine answers alone.
         self._first = first = make_proxy(self._call)
-        self.trace, self.layout, self.find_writer = first.trace, first.layout, first.find_writer
+        self.layout, self.find_writer = first.layout, first.find_writer
         self.observe, self.cover, self.count = first.observe, first.cover, first.count
         self.signatures, self.effects, self.values = first.signatures, first.effects, first.values
         self.sights, self.follow, self.widen = first.sights, first.follow, first.widen
@@ -176,7 +181,23 @@ class RemoteLab(Closing):
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
     ) -> Visit | None:
         visit = self._first.visit(side, stops, transfer, then)
-        return None if visit is None else replace(visit, types=self.program.types)
+        self._budget.charge("experiment")
+        if visit is None:
+            return None
+        self._budget.charge("byte", sum(len(region.data) for region in visit.regions))
+        return replace(visit, types=self.program.types)
+
+    def trace(
+        self,
+        side: Side,
+        stops: Sequence[Stop],
+        addresses: Sequence[int],
+        until: Stop | None = None,
+        limit: int = EVENTS_LIMIT,
+    ) -> Trace:
+        trace = self._first.trace(side, stops, addresses, until, limit)
+        self._budget.charge("event", len(trace))
+        return trace
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
         return self.experiments(side, stops, (transfer,))[0]
@@ -192,7 +213,9 @@ class RemoteLab(Closing):
 
     def speculate(self, side: Side, stops: Sequence[Stop], transfers: Sequence[Transfer]) -> list[Observation | None]:
         """The first engine makes the one that is asked for, each helping one of the others. Those that are not back
-        when the first has been waited for twice as long as it took are cancelled."""
+        when the first has been waited for twice as long as it took are cancelled; they cost nothing, since how many
+        there are says how many can be made at a time."""
+        self._budget.charge("experiment")
         key = (side, tuple(stops))
         self._invite()
         self._tell_width()
@@ -219,17 +242,18 @@ class RemoteLab(Closing):
 
     def _call(self, message: Open | Call) -> object:
         """A lost engine is replaced once, since that may be an accident; a second loss at the same work is not. What
-        has not answered when the time is over is not asked again."""
+        has not answered when the budget is over is not asked again."""
+        self._budget.check()
         try:
             return self._attempt(message)
         except _Trouble:
             self._abandon()
-        self._require_time()
+        self._budget.check()
         try:
             return self._attempt(message)
         except _Trouble as trouble:
             self._abandon()
-            self._require_time()
+            self._budget.check()
             if trouble.is_gdb:
                 raise unusable(str(trouble)) from None
             raise Refusal(f"the engine failed twice at the same work ({trouble}): please report this.") from None
@@ -256,12 +280,12 @@ class RemoteLab(Closing):
         try:
             return self._share.pool.lease(self._opening.failing, self._patience())
         except Refusal:
-            self._require_time()  # else nobody could answer in what was left of it
+            self._budget.check()  # else nobody could answer in what was left of it
             raise
 
     def _exchange(self, message: Open | Call) -> object:
         assert self._channel is not None
-        answer = ask(self._channel, message, self._patience())
+        answer = self._ask(self._channel, message, self._patience())
         self.name = answer.lab
         if not isinstance(message, Open):
             self.program.types.extend(answer.types)
@@ -273,11 +297,7 @@ class RemoteLab(Closing):
             self._channel = None
 
     def _patience(self) -> float:
-        return max(0.0, self.deadline - time.monotonic()) + GRACE_SECONDS
-
-    def _require_time(self) -> None:
-        if time.monotonic() >= self.deadline:
-            raise BudgetUsedUp
+        return self._budget.seconds_left + GRACE_SECONDS
 
     def _tell_width(self, first: Laboratory | None = None) -> None:
         """The first engine does the part of those that cannot make its experiments."""
@@ -305,6 +325,7 @@ class RemoteLab(Closing):
         try:
             while (part := batch.take()) is not None:
                 batch.fill(part, work(self._first, batch.items_of(part)))
+                self._budget.charge("experiment", len(part))
         finally:
             batch.stop()
             for future in futures:
@@ -349,6 +370,7 @@ class RemoteLab(Closing):
                 try:
                     patience = min(self._patience(), PART_SECONDS + len(part) * self.run_seconds)
                     batch.fill(part, work(self._reach(one, patience), batch.items_of(part)))
+                    self._budget.charge("experiment", len(part))
                 finally:
                     batch.give_back(part)
 
@@ -363,8 +385,16 @@ class RemoteLab(Closing):
 
         return try_one
 
+    def _ask(self, channel: Companion | Channel, message: Open | Call, patience_seconds: float) -> EngineAnswer:
+        """What the channel answers, paid for."""
+        answer = exchange(channel, message, patience_seconds)
+        self._budget.charge("run second", answer.cpu_seconds)
+        if answer.is_used_up:
+            raise self._budget.used_up()
+        return answer
+
     def _reach(self, one: BorrowedChannel, patience_seconds: float) -> Laboratory:
-        return make_proxy(lambda call: ask(one.channel, call, patience_seconds).value)
+        return make_proxy(lambda call: self._ask(one.channel, call, patience_seconds).value)
 
     def _invite(self) -> None:
         """Those who have nothing else to do, when it is worth it. They get ready while the first engine goes on."""
@@ -387,7 +417,7 @@ class RemoteLab(Closing):
         is_admitted = False
         try:
             pool.check(channel, self._opening.failing, self._patience())
-            ask(channel, self._opening, self._patience())
+            self._ask(channel, self._opening, self._patience())
             lab = self._reach(one, self._patience())
             lab.widen(1)
             one.is_alike = all(self._is_alike(one, key) for key in ROOTS)
@@ -422,15 +452,13 @@ def show_runs(lab: Laboratory) -> list[Observation]:
     return [observation for key in ROOTS for observation in lab.experiments(*key, (NOTHING,))]
 
 
-def ask(channel: Companion | Channel, message: Open | Call, patience_seconds: float) -> EngineAnswer:
+def exchange(channel: Companion | Channel, message: Open | Call, patience_seconds: float) -> EngineAnswer:
     try:
         answer: EngineAnswer = channel.exchange(message, patience_seconds)
     except CompanionLost as lost:
         raise _Trouble("it does not answer in time" if lost.is_late else last_line(lost.log)) from None
     if answer.trouble:
         raise _Trouble(answer.trouble, answer.is_hopeless)
-    if answer.is_used_up:
-        raise BudgetUsedUp
     if answer.refusal:
         raise (Hopeless if answer.is_hopeless else Refusal)(answer.refusal)
     return answer

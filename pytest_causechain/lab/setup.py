@@ -45,7 +45,7 @@ class LabSetup:
         return RemoteLab(
             passing,
             failing,
-            deadline=budget.deadline,
+            budget=budget,
             libraries=self.libraries,
             cache=self.cache,
             others=others,

@@ -8,11 +8,12 @@ report can say it."""
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pytest_causechain.model.refusal import BudgetUsedUp
 
@@ -49,6 +50,10 @@ PRICES: dict[Work, float] = {
     "value": 4e-6,
 }
 
+# Of items that take some microseconds each.
+CHECKED_EVERY = 1024
+
+T = TypeVar("T")
 Activity = Literal["recall", "guilt", "repairs", "coverage", "neighbours", "moments", "writers"]
 
 
@@ -122,6 +127,13 @@ class Budget:
         if self.is_over:
             raise self.used_up()
 
+    def watch(self, items: Iterable[T]) -> Iterator[T]:
+        """The items, which may be many and grow in number, as long as something is left."""
+        for number, item in enumerate(items):
+            if not number % CHECKED_EVERY:
+                self.check()
+            yield item
+
     def used_up(self) -> BudgetUsedUp:
         """The exception that says which limit was met."""
         if self._above is not None and not self._above.is_over:
@@ -181,3 +193,7 @@ class Budget:
     def shortfalls(self) -> tuple[Shortfall, ...]:
         """In the order in which they were noted first."""
         return tuple(self._account.shortfalls.values())
+
+
+# Where nobody waits.
+UNLIMITED = Budget(math.inf)

@@ -20,6 +20,7 @@ from pytest_causechain.debugger.types import (
     TreeType,
     VariantType,
 )
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.states.containers import SHOWN, Container
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import VTABLE
@@ -215,7 +216,8 @@ def gather_units(matching: Matching, found: Iterable[Found]) -> list[JointDiffer
     """In the order of their first spots."""
     wholes = ContainerPairs(matching)
     units: list[JointDifference] = []
-    for spot, kind in found:
+    budget = matching.failing.budget
+    for spot, kind in budget.watch(found):
         is_part, whole = wholes.find(spot)
         if not is_part:
             units.append(JointDifference(spot, kind, [spot]))
@@ -223,7 +225,7 @@ def gather_units(matching: Matching, found: Iterable[Found]) -> list[JointDiffer
             if not whole.spots:
                 units.append(JointDifference(whole, "value", whole.spots))
             whole.spots.append(spot)
-    return join_classes(join_counts([unit for unit in units if not is_garbage(unit.told)]))
+    return join_classes(join_counts([unit for unit in units if not is_garbage(unit.told)], budget))
 
 
 def is_garbage(told: ValuePair | ContainerPair) -> bool:
@@ -240,11 +242,12 @@ def is_garbage(told: ValuePair | ContainerPair) -> bool:
     return bool(told.ours.owned and told.theirs.owned) and len(capacities) == 1
 
 
-def join_counts(units: list[JointDifference]) -> list[JointDifference]:
+def join_counts(units: list[JointDifference], budget: Budget) -> list[JointDifference]:
     """How many share an object goes with the pointer that makes the difference, if there is one."""
     counts = [unit.told for unit in units if is_count(unit.told)]
     taken: set[ValuePair | ContainerPair] = set()
     for count in counts:
+        budget.check()
         sharing = (unit for unit in units if unit.told is not count and shares(unit, count))
         if (first := next(sharing, None)) is not None and isinstance(count, ValuePair):
             first.spots.append(count)
@@ -280,11 +283,14 @@ def holds_pointer_to(graph: MemoryGraph, container: Container, o: Object) -> boo
 
 def join_classes(units: list[JointDifference]) -> list[JointDifference]:
     """Of which class an object is, is never changed alone, but with all that differs in it."""
-    tables = {id(unit): unit for unit in units if isinstance(unit.told, ValuePair) and VTABLE in unit.told.path}
+    tables: list[JointDifference] = []
+    within = defaultdict[Object, list[JointDifference]](list)
+    for unit in units:
+        is_table = isinstance(unit.told, ValuePair) and VTABLE in unit.told.path
+        (tables if is_table else within[unit.spots[0].theirs]).append(unit)
     kept: list[JointDifference] = []
-    for table in tables.values():
-        o = table.spots[0].theirs
-        others = [unit for unit in units if id(unit) not in tables and unit.spots[0].theirs is o]
+    for table in tables:
+        others = within[table.spots[0].theirs]
         for other in others[1:]:
             others[0].spots.extend(other.spots)
         if others:
@@ -384,7 +390,8 @@ def compare_states(matching: Matching, code: OtherCode | None = None) -> StateCo
 
 def memory_deltas(matching: Matching) -> list[Delta]:
     """In the order in which a programmer looks: the innermost frame's variables and what they lead to first."""
-    found = [(spot, kind) for pair in unequal_pairs(matching) for spot, kind in unequal_spots(matching, pair)]
+    budget = matching.failing.budget
+    found = [found for pair in unequal_pairs(matching) for found in budget.watch(unequal_spots(matching, pair))]
     if not found:
         return []
     order = matching.failing.naming.order
@@ -406,7 +413,7 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
     none, and most have none."""
     passing, failing, mates = matching.passing, matching.failing, matching.mates
     starts, their_starts = passing.starts, failing.starts
-    for pair in matching.pairs:
+    for pair in matching.failing.budget.watch(matching.pairs):
         ours, theirs = pair
         shape = theirs.shape
         if ours.shape is not shape or shape.guesses or shape.raw:

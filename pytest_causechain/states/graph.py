@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.types import ArrayType
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.model.budget import UNLIMITED, Budget
 from pytest_causechain.states.containers import Containers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS
 from pytest_causechain.states.layout import BYTE, INTEGER, POINTER_SIZE, Layouts, Leaf
@@ -121,9 +122,10 @@ def variable_run(layouts: Layouts, kind: int) -> ElementRun:
 
 
 class MemoryGraph:
-    def __init__(self, visit: Visit, program: ProgramMap, layouts: Layouts) -> None:
+    def __init__(self, visit: Visit, program: ProgramMap, layouts: Layouts, budget: Budget = UNLIMITED) -> None:
         """`layouts` are shared by all graphs of a program: they know which objects are of one shape."""
         self.visit = visit
+        self.budget = budget
         self.program = program
         self.layouts = layouts
         self.memory = Memory(visit)
@@ -135,7 +137,9 @@ class MemoryGraph:
 
     @cached_property
     def _unfolding(self) -> Unfolding:
-        return Unfolding(self.visit, self.layouts, self.memory, self.variables, self.program.vtables)
+        return Unfolding(
+            self.visit, self.layouts, self.memory, self.variables, self.program.vtables, budget=self.budget
+        )
 
     @property
     def objects(self) -> list[Object]:

@@ -286,6 +286,7 @@ def match_states(passing: MemoryGraph, failing: MemoryGraph, is_altered: bool = 
 class _Walk:
     def __init__(self, passing: MemoryGraph, failing: MemoryGraph, is_altered: bool) -> None:
         self._passing, self._failing, self._is_altered = passing, failing, is_altered
+        self._budget = failing.budget
         self._mates: dict[Object, Object] = {}
         self._pairs: list[Pair] = []
         # Candidates: those with equal contents go first.
@@ -317,7 +318,7 @@ class _Walk:
 
     def _follow_alike(self) -> None:
         # Grows while it is looked through, in the order in which they were found.
-        for ours, theirs in self._alike:
+        for ours, theirs in self._budget.watch(self._alike):
             if self._pair(ours, theirs):
                 self._collect(ours, theirs)
         self._alike.clear()
@@ -330,7 +331,7 @@ class _Walk:
         self._follow_alike()
 
     def _walk(self) -> None:
-        for ours, theirs in self._others:
+        for ours, theirs in self._budget.watch(self._others):
             if self._is_replaced(ours, theirs):
                 continue
             if self._pair(ours, theirs):
@@ -382,7 +383,7 @@ class _Walk:
             for graph in (self._passing, self._failing)
         )
         if ours and theirs:
-            for pair in pair_equal(self._passing, ours, self._failing, theirs):
+            for pair in self._budget.watch(pair_equal(self._passing, ours, self._failing, theirs)):
                 self._pair(*pair)
 
     def _pair(self, ours: Object, theirs: Object) -> bool:

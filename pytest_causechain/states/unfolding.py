@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.model.budget import UNLIMITED, Budget
 from pytest_causechain.states.containers import Buffers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS, Extents
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
@@ -66,9 +67,11 @@ class Unfolding:
         memory: Memory,
         variables: Sequence[Object],
         vtables: Sequence[tuple[int, int]] = (),
+        *,
+        budget: Budget = UNLIMITED,
     ) -> None:
         """`vtables` are address and type of the table that each class with virtual functions has, in order."""
-        self._visit, self._layouts, self._memory = visit, layouts, memory
+        self._visit, self._layouts, self._memory, self._budget = visit, layouts, memory, budget
         self._vtables = [(visit.load_map.to_run(address), kind) for address, kind in vtables]
         self._dynamic: set[int] = set()
         if vtables:
@@ -131,7 +134,7 @@ class Unfolding:
         by_kind: defaultdict[int, dict[int, tuple[Shape, bool, int]]] = defaultdict(dict)
         low = high = place = 0
         data = b""
-        for o in pending:  # which may grow
+        for o in self._budget.watch(pending):  # which may grow
             if (rank and (records or opened or (rank > 1 and scalars))) or len(objects) >= OBJECTS_LIMIT:
                 break
             place += 1
@@ -460,7 +463,7 @@ class Unfolding:
 
     def _extend_all(self) -> None:
         opened, self._open = self._open, []
-        for o in dict.fromkeys(opened):
+        for o in self._budget.watch(dict.fromkeys(opened)):
             parts = o.parts if o.parts is not None else [(0, o.type)]
             if o.kind == "variable":
                 o.shape = self._extents.overlay(o, parts)

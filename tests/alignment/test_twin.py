@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from reaching import check_order, check_reached, check_route, find_line
 from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Intervention, Patch, Spot
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Program
 
@@ -56,7 +56,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 def open_lab(program: Program, repair: Intervention | Patch | None) -> RemoteLab:
     command = Command(program, (program.path,), str(Path(program.path).parent))
-    return RemoteLab(command, command, deadline=time.monotonic() + 300, repair=repair)
+    return RemoteLab(command, command, budget=Budget(300), repair=repair)
 
 
 def find_spot(program: Program, kind: str, text: str, visit: int, register: str = "") -> Spot:

@@ -15,6 +15,7 @@ from pytest_causechain.debugger import debugger as descriptions
 from pytest_causechain.debugger.debugger import Debugger, DescriptionStore
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Program
 
@@ -145,7 +146,7 @@ class TestSecondOpening:
         command = Command(Program(program, ""), (program,), "/")
         programs = []
         for kind in ("fork", "rerun", "fork"):
-            with RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind, cache=cache) as lab:
+            with RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind=kind, cache=cache) as lab:
                 visit = lab.visit("passing", body(lab, "measure"))
                 assert [name for name, _ in tell(visit)] == ["measure", "main"]
                 programs.append(lab.program)
@@ -304,9 +305,7 @@ class TestTwoAtOnce:
         seen: list[object] = []
 
         def use(name: str) -> None:
-            with RemoteLab(
-                command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind="fork", cache=cache
-            ) as lab:
+            with RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind="fork", cache=cache) as lab:
                 seen.append(tell(lab.visit("passing", body(lab, name))))
 
         threads = [threading.Thread(target=use, args=(name,)) for name in ("measure", "descend") * 2]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.runs import Command, Program
 
 # No test here comes near it on a machine that is not broken.
@@ -41,7 +42,7 @@ def open_remote_lab(
     )
     directory = str(Path(program.path).parent)
     commands = (Command(program, (program.path, *words), directory, (), text) for words, text in sides)
-    return RemoteLab(*commands, deadline=time.monotonic() + seconds, kind=kind, cache=cache, share=share)
+    return RemoteLab(*commands, budget=Budget(seconds), kind=kind, cache=cache, share=share)
 
 
 def find_line(source: str, text: str) -> int:

@@ -13,13 +13,15 @@ from places import PLENTY_SECONDS, find_function, find_global
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Transfer
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.runs import ABSENT, Command, InputFile, read_input
+from pytest_causechain.model.runs import Command, InputFile, read_input
 from pytest_causechain.sandbox import isolation
 from pytest_causechain.sandbox.isolation import MOST_FILES
 from pytest_causechain.sandbox.stage import SCRATCH_DIRECTORIES, is_within
+from pytest_causechain.states.outside import ABSENT
 
 WRITER = r"""
 #include <stdio.h>
@@ -95,7 +97,7 @@ def open_at(kind, build, place):
     def open_one(*words: str, inputs: tuple[InputFile, ...] = (), **more) -> RemoteLab:
         program = build(WRITER)
         command = Command(program, (program.path, *words), str(place), inputs=inputs)
-        labs.append(RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind, **more))
+        labs.append(RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind=kind, **more))
         return labs[-1]
 
     yield open_one

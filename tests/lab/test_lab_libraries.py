@@ -16,6 +16,7 @@ from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.starts import choose_libraries
 from pytest_causechain.model.alteration import Transfer
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.load_map import number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
@@ -153,7 +154,7 @@ def make_program(tmp_path_factory) -> MakeProgram:
 
 def open_on(program: Program, kind: str, *patterns: str, word: str = "8") -> RemoteLab:
     command = Command(program, (program.path, word), str(Path(program.path).parent))
-    return RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind, libraries=patterns)
+    return RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind=kind, libraries=patterns)
 
 
 @pytest.fixture(scope="module", params=[(), ("-no-pie",)], ids=["pie", "no-pie"])
@@ -340,9 +341,7 @@ class TestWhichCount:
         patterns = (str(other / "libkeep.so"),)
         with (
             pytest.raises(Refusal, match=r"only one of the two runs uses .*libkeep\.so\.1\.2"),
-            RemoteLab(
-                passing, failing, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind, libraries=patterns
-            ) as lab,
+            RemoteLab(passing, failing, budget=Budget(PLENTY_SECONDS), kind=kind, libraries=patterns) as lab,
         ):
             lab.visit("passing", (Stop(find_function(lab, "main").body, 1),))
 

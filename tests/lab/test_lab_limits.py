@@ -14,6 +14,7 @@ from places import PLENTY_SECONDS, find_function, find_global, find_processes, o
 from pytest_causechain.lab import remote_lab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING, Transfer
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command, Observation, Program
@@ -228,9 +229,8 @@ class TestFamilies:
 
 class TestBudget:
     def test_nothing_is_begun_behind_the_deadline(self, program, open_lab, monkeypatch):
-        # For the opening, which may be slow.
-        monkeypatch.setattr(remote_lab, "GRACE_SECONDS", PLENTY_SECONDS)
-        lab = open_lab(program, "none", seconds=0.0)
+        lab = open_lab(program, "none")
+        budget.deadline = 0.0
         stop = Stop(find_function(lab, "main"), 1)
         for begin in (
             lambda: lab.experiment("passing"),
@@ -246,7 +246,7 @@ class TestRefusals:
         directory = tmp_path / "gone"
         directory.mkdir()
         command = Command(program, (program.path, "none"), str(directory))
-        with RemoteLab(command, command, deadline=time.monotonic() + 60, kind=kind) as lab:
+        with RemoteLab(command, command, budget=Budget(60), kind=kind) as lab:
             assert lab.experiment("passing").stdout == b"so far\nnever\n"
             directory.rmdir()
             with pytest.raises(Refusal, match=r"gone is gone.*tmp_path_retention_policy"):
@@ -255,7 +255,7 @@ class TestRefusals:
     def test_the_program_is_gone(self, program, kind, tmp_path):
         copy = shutil.copy(program.path, tmp_path / "copy")
         command = Command(Program(str(copy), "copy"), (str(copy), "none"), str(tmp_path))
-        with RemoteLab(command, command, deadline=time.monotonic() + 60, kind=kind) as lab:
+        with RemoteLab(command, command, budget=Budget(60), kind=kind) as lab:
             copy.unlink()
             with pytest.raises(Refusal, match="copy"):
                 lab.experiment("passing")
@@ -264,4 +264,4 @@ class TestRefusals:
         (tmp_path / "text").write_text("no program\n" * 10)
         command = Command(Program(str(tmp_path / "text"), "none"), ("text",), str(tmp_path))
         with pytest.raises(Refusal, match="text is no program for x86-64"):
-            RemoteLab(command, command, deadline=time.monotonic() + 60, kind=kind)
+            RemoteLab(command, command, budget=Budget(60), kind=kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from places import find_function, find_global, find_line, find_local, find_state
 from pytest_causechain.lab.laboratory import Event
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Allocation, OpenFile, Reference, Transfer
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Program
@@ -207,7 +207,7 @@ class TestVisits:
         subprocess.run(["cc", "-g", "-o", "pro gram", "pro gram.c"], cwd=directory, check=True)
         path = str(directory / "pro gram")
         command = Command(Program(path, ""), (path,), str(directory))
-        with RemoteLab(command, command, deadline=time.monotonic() + 60, kind=kind) as lab:
+        with RemoteLab(command, command, budget=Budget(60), kind=kind) as lab:
             state = lab.visit("passing", (Stop(find_statement(lab, COUNTER, "calls++"), 2),))
             assert state.load_map.base
             assert state.frames[0].file == str(directory / "pro gram.c")

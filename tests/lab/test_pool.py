@@ -29,6 +29,7 @@ from pytest_causechain.lab.pool import MakeWorker, Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.workers import GatewayWorker, OwnWorker
 from pytest_causechain.model.alteration import Intervention, Spot, Transfer
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Program
@@ -96,7 +97,7 @@ def make_worker(group: execnet.Group, number: int, spec: str) -> MakeWorker:
 
 def open_lab(command: Command, pool: Pool | None, is_parallel: bool = True) -> RemoteLab:
     share = Share(pool, is_parallel) if pool is not None else None
-    return RemoteLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, share=share)
+    return RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), share=share)
 
 
 def stop_at_main(lab: RemoteLab) -> tuple[Stop, ...]:

@@ -25,6 +25,7 @@ from pytest_causechain.lab.laboratory import Lab
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command, Program
@@ -102,7 +103,7 @@ def open_remote(command, temporary) -> Iterator[Open]:
 
         def open_one(*words: str, kind: str = "fork", seconds: float = PLENTY_SECONDS) -> RemoteLab:
             one = command(*words)
-            return stack.enter_context(RemoteLab(one, one, deadline=time.monotonic() + seconds, kind=kind))
+            return stack.enter_context(RemoteLab(one, one, budget=Budget(seconds), kind=kind))
 
         yield open_one
     assert_nothing_left(command, temporary)
@@ -240,7 +241,7 @@ class TestLostEngine:
     def test_one_that_cannot_start(self, command, temporary, monkeypatch):
         monkeypatch.setattr("sys.path", ["/nowhere"])
         with pytest.raises(Refusal, match="ModuleNotFoundError"):
-            RemoteLab(command(), command(), deadline=time.monotonic() + PLENTY_SECONDS)
+            RemoteLab(command(), command(), budget=Budget(PLENTY_SECONDS))
         assert_nothing_left(command, temporary)
 
 
@@ -348,7 +349,7 @@ class TestInterrupt:
         one = command("endless")
         with (
             pytest.raises(KeyboardInterrupt),
-            RemoteLab(one, one, deadline=time.monotonic() + PLENTY_SECONDS, kind=kind) as lab,
+            RemoteLab(one, one, budget=Budget(PLENTY_SECONDS), kind=kind) as lab,
         ):
             lab.run_seconds = PLENTY_SECONDS
             with once_amid_a_run(one.program, interrupt):
@@ -363,7 +364,7 @@ class TestInterrupt:
 
         monkeypatch.setattr(subprocess, "Popen", Interrupting)
         with pytest.raises(KeyboardInterrupt):
-            RemoteLab(command(), command(), deadline=time.monotonic() + PLENTY_SECONDS)
+            RemoteLab(command(), command(), budget=Budget(PLENTY_SECONDS))
         assert_nothing_left(command, temporary)
 
     def test_while_it_opens(self, command, temporary, tmp_path_factory, monkeypatch):
@@ -377,7 +378,7 @@ class TestInterrupt:
         (place / "gdb").chmod(0o755)
         monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
         with pytest.raises(KeyboardInterrupt):
-            RemoteLab(command(), command(), deadline=time.monotonic() + PLENTY_SECONDS)
+            RemoteLab(command(), command(), budget=Budget(PLENTY_SECONDS))
         assert comes_true(lambda: not processes_of(str(place / "gdb")))
         assert_nothing_left(command, temporary)
 
@@ -396,7 +397,7 @@ def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_fact
     one = Command(program, (program.path,), str(tmp_path_factory.mktemp("cwd")))
     before, children = count_entries("/proc/self/fd"), list_children(os.getpid())
     with pytest.raises(Refusal, match="debug information"):
-        RemoteLab(one, one, deadline=time.monotonic() + PLENTY_SECONDS)
+        RemoteLab(one, one, budget=Budget(PLENTY_SECONDS))
     assert count_entries("/proc/self/fd") == before
     assert list_children(os.getpid()) == children
     assert list(temporary.iterdir()) == []

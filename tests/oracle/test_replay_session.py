@@ -187,7 +187,6 @@ class TestEndings:
         os.mkfifo(suite / "fifo")
         source = f"""
 from pathlib import Path
-from pytest_causechain.model.observation import Observation
 from pytest_causechain.oracle.replay import Replay, ReplaySetup
 from pytest_causechain.recording.programs import identify_program
 suite, test = Path({str(suite)!r}), {self.LEAVING!r}

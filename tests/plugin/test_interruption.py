@@ -38,17 +38,43 @@ import pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    from pytest_causechain.session import SessionDiagnosis
+    from pytest_causechain.model.budget import Budget
 
-    tell = SessionDiagnosis._tell
+    show = Budget.show
 
-    def tell_and_wait(self, test, text):
-        tell(self, test, text)
-        while text.startswith({stage!r}):
-            self._check_wanted()
+    def show_and_wait(self, activity):
+        show(self, activity)
+        while activity.startswith({stage!r}):
+            self.check()
             time.sleep(0.01)
 
-    SessionDiagnosis._tell = tell_and_wait
+    Budget.show = show_and_wait
+"""
+
+# A diagnosis waits at each stage until a terminal has been told of it.
+SHOWING_ALL = """
+import time
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    from pytest_causechain.controller.progress import Progress
+    from pytest_causechain.model.budget import Budget
+
+    show_activity, show_progress, told = Budget.show, Progress.show, set()
+
+    def show_and_wait(self, activity):
+        show_activity(self, activity)
+        while activity not in told and activity == self.activity:
+            time.sleep(0.001)
+
+    def note_and_show(self, activities, *arguments):
+        told.update(activities.values())
+        show_progress(self, activities, *arguments)
+
+    Budget.show, Progress.show = show_and_wait, note_and_show
 """
 
 TESTS_ARE_OVER = """
@@ -145,6 +171,7 @@ def open_terminal(directory: Path, *options: str) -> Iterator[Terminal]:
 
 class TestTerminal:
     def test_progress_line_comes_and_goes(self, count_suite):
+        count_suite.makeconftest(SHOWING_ALL)
         with open_terminal(count_suite.path) as terminal:
             assert terminal.finish() == 1
         for stage in ("repeating both runs", "tracing both runs", "experiment 2, at main()"):
@@ -158,7 +185,8 @@ class TestTerminal:
 
     @pytest.mark.parametrize("options", [["-q"], ["-n", "2"], ["-v"]], ids=["q", "workers", "v"])
     def test_results_stay_on_the_screen(self, count_suite, options):
-        with open_terminal(count_suite.path, "--cause-chain-timeout=0.001", *options) as terminal:
+        count_suite.makeconftest(SHOWING_ALL)
+        with open_terminal(count_suite.path, *options) as terminal:
             assert terminal.finish() == 1
         assert f"\rcause-chain: {FAILING}: " in terminal.written
         results = [line for line in terminal.screen() if line.endswith("[100%]")]

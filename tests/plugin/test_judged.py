@@ -24,16 +24,17 @@ import pytest
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     if config.pluginmanager.has_plugin("causechain-results"):
-        from pytest_causechain import case, diagnosis
+        from pytest_causechain.controller import method, strategy
 
-        case.find_repairs = lambda *arguments: None
-        case.Case._rank_neighbours = lambda self, deadline: case.Ranked(tuple(self.neighbours))
+        strategy.find_repairs = lambda *arguments, **keywords: None
+        strategy.rank_by_traces = lambda command, neighbours, budget, setup: strategy.Ranked(tuple(neighbours))
 """
 # Nor are causes looked for, so that there is nothing to be gained from other neighbours.
 ORACLE_ONLY = f"""{SHORTENED}
-        case.NEIGHBOURS_TRIED = 1
-        diagnosis._Diagnosis.approach = lambda self, lab, oracle: None
-        diagnosis._Diagnosis.find_causes = lambda self, lab, oracle: None
+        strategy.NEIGHBOURS_TRIED = 1
+        method.come_nearer = lambda repeated: None
+        method.trace = lambda repeated: repeated
+        method.search = lambda repeated, is_told: repeated
 """
 
 # As libtool writes it, but for what it does.

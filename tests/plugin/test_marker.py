@@ -111,7 +111,7 @@ def test_program_of_several(marked):
 
 def test_program_that_the_test_does_not_start(marked):
     assert read_sentence(marked.output, "test_program_not_started") == (
-        "test_marked.py::test_program_not_started does not start sort: mend program= of its marker cause_chain."
+        "test_marked.py::test_program_not_started does not start sort: fix program= of its marker cause_chain."
     )
 
 

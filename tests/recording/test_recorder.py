@@ -11,9 +11,10 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 
-from pytest_causechain.model.runs import ABSENT, MOST_BYTES, Recording
+from pytest_causechain.model.runs import MOST_BYTES, Recording
 from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.recording.recorder import Recorder, settle_options
+from pytest_causechain.states.outside import ABSENT
 
 
 class Recorded:
