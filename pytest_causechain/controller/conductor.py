@@ -42,7 +42,8 @@ class Conductor:
     def __init__(self, config: pytest.Config, settings: Settings, nodes: Sequence[Node]) -> None:
         """`nodes` are the workers of pytest-xdist, if there are any."""
         self._config, self._settings, self._nodes = config, settings, nodes
-        self._failures: list[CollectedFailure] = []
+        # By test: pytest-xdist can run each on every worker.
+        self._failures: dict[str, CollectedFailure] = {}
         self._recordings: dict[str, Recording] = {}
         # In which tests of earlier sessions were run again.
         self._recall: Replay | None = None
@@ -56,7 +57,7 @@ class Conductor:
 
     def expect(self, failure: CollectedFailure, last: pytest.TestReport) -> None:
         """Called with the test's `last` report, before others see it."""
-        self._failures.append(failure)
+        self._failures[failure.test] = failure
         self.outputs.expect(last)
 
     def diagnose_all(self, recordings: Sequence[Recording]) -> None:
@@ -78,7 +79,7 @@ class Conductor:
             self.outputs.finish()
 
     def _diagnose(self) -> None:
-        native = [failure for failure in self._failures if not failure.marker.is_skipped]
+        native = [failure for failure in self._failures.values() if not failure.marker.is_skipped]
         chosen = native[: self._settings.most_tests]
         if not chosen:
             return

@@ -109,7 +109,7 @@ class RemoteLab(Closing):
         precautions: Precautions = USUAL,
         share: Share | None = None,
     ) -> None:
-        self._budget = budget
+        self.budget = budget
         self.name = kind
         self.begins_inside = isinstance(repair, Intervention)
         self._opening = Open(
@@ -181,10 +181,10 @@ class RemoteLab(Closing):
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
     ) -> Visit | None:
         visit = self._first.visit(side, stops, transfer, then)
-        self._budget.charge("experiment")
+        self.budget.charge("experiment")
         if visit is None:
             return None
-        self._budget.charge("byte", sum(len(region.data) for region in visit.regions))
+        self.budget.charge("byte", sum(len(region.data) for region in visit.regions))
         return replace(visit, types=self.program.types)
 
     def trace(
@@ -196,7 +196,7 @@ class RemoteLab(Closing):
         limit: int = EVENTS_LIMIT,
     ) -> Trace:
         trace = self._first.trace(side, stops, addresses, until, limit)
-        self._budget.charge("event", len(trace))
+        self.budget.charge("event", len(trace))
         return trace
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
@@ -215,7 +215,7 @@ class RemoteLab(Closing):
         """The first engine makes the one that is asked for, each helping one of the others. Those that are not back
         when the first has been waited for twice as long as it took are cancelled; they cost nothing, since how many
         there are says how many can be made at a time."""
-        self._budget.charge("experiment")
+        self.budget.charge("experiment")
         key = (side, tuple(stops))
         self._invite()
         self._tell_width()
@@ -243,17 +243,17 @@ class RemoteLab(Closing):
     def _call(self, message: Open | Call) -> object:
         """A lost engine is replaced once, since that may be an accident; a second loss at the same work is not. What
         has not answered when the budget is over is not asked again."""
-        self._budget.check()
+        self.budget.check()
         try:
             return self._attempt(message)
         except _Trouble:
             self._abandon()
-        self._budget.check()
+        self.budget.check()
         try:
             return self._attempt(message)
         except _Trouble as trouble:
             self._abandon()
-            self._budget.check()
+            self.budget.check()
             if trouble.is_gdb:
                 raise unusable(str(trouble)) from None
             raise Refusal(f"the engine failed twice at the same work ({trouble}): please report this.") from None
@@ -280,7 +280,7 @@ class RemoteLab(Closing):
         try:
             return self._share.pool.lease(self._opening.failing, self._patience())
         except Refusal:
-            self._budget.check()  # else nobody could answer in what was left of it
+            self.budget.check()  # else nobody could answer in what was left of it
             raise
 
     def _exchange(self, message: Open | Call) -> object:
@@ -297,7 +297,7 @@ class RemoteLab(Closing):
             self._channel = None
 
     def _patience(self) -> float:
-        return self._budget.seconds_left + GRACE_SECONDS
+        return self.budget.seconds_left + GRACE_SECONDS
 
     def _tell_width(self, first: Laboratory | None = None) -> None:
         """The first engine does the part of those that cannot make its experiments."""
@@ -325,7 +325,7 @@ class RemoteLab(Closing):
         try:
             while (part := batch.take()) is not None:
                 batch.fill(part, work(self._first, batch.items_of(part)))
-                self._budget.charge("experiment", len(part))
+                self.budget.charge("experiment", len(part))
         finally:
             batch.stop()
             for future in futures:
@@ -370,7 +370,7 @@ class RemoteLab(Closing):
                 try:
                     patience = min(self._patience(), PART_SECONDS + len(part) * self.run_seconds)
                     batch.fill(part, work(self._reach(one, patience), batch.items_of(part)))
-                    self._budget.charge("experiment", len(part))
+                    self.budget.charge("experiment", len(part))
                 finally:
                     batch.give_back(part)
 
@@ -388,9 +388,9 @@ class RemoteLab(Closing):
     def _ask(self, channel: Companion | Channel, message: Open | Call, patience_seconds: float) -> EngineAnswer:
         """What the channel answers, paid for."""
         answer = exchange(channel, message, patience_seconds)
-        self._budget.charge("run second", answer.cpu_seconds)
+        self.budget.charge("run second", answer.cpu_seconds)
         if answer.is_used_up:
-            raise self._budget.used_up()
+            raise self.budget.used_up()
         return answer
 
     def _reach(self, one: BorrowedChannel, patience_seconds: float) -> Laboratory:

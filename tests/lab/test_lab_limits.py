@@ -11,7 +11,6 @@ from typing import TypeVar
 import pytest
 from places import PLENTY_SECONDS, find_function, find_global, find_processes, open_remote_lab
 
-from pytest_causechain.lab import remote_lab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING, Transfer
 from pytest_causechain.model.budget import Budget
@@ -228,9 +227,9 @@ class TestFamilies:
 
 
 class TestBudget:
-    def test_nothing_is_begun_behind_the_deadline(self, program, open_lab, monkeypatch):
+    def test_nothing_is_begun_behind_the_deadline(self, program, open_lab):
         lab = open_lab(program, "none")
-        budget.deadline = 0.0
+        lab.budget.deadline = time.monotonic()
         stop = Stop(find_function(lab, "main"), 1)
         for begin in (
             lambda: lab.experiment("passing"),

@@ -320,7 +320,7 @@ class TestTime:
         opened: list[None] = []
         monkeypatch.setattr(lab, "_open_channel", lambda: opened.append(None))
         os.kill(engine_of(lab), signal.SIGSTOP)
-        lab.deadline = time.monotonic()
+        lab.budget.deadline = time.monotonic()
         with pytest.raises(BudgetUsedUp):
             lab.experiment("failing")
         assert opened == []
