@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_causechain.lab.laboratory import EngineAnswer, Message
 
 # How often experiments are looked after: at most, and as a part of the time that one may take.
-LOOK_UP_SECONDS, LOOK_UP_SHARE = 0.02, 0.25
+LOOK_UP_SECONDS, LOOK_UP_FRACTION = 0.02, 0.25
 # An experiment that ends this soon is not worth being cancelled.
 LEAST_PATIENCE_SECONDS = 0.05
 OUTPUT_LINK = Path(f"/memfd:{OUTPUT} (deleted)")
@@ -185,7 +185,7 @@ class Flights:
                 return flight, End("timeout", signal.SIGKILL)
         by_pid = {flight.subject.pid: flight for flight in flights}
         soonest = min(flight.deadline for flight in flights)
-        interval = min(LOOK_UP_SECONDS, *(LOOK_UP_SHARE * flight.cpu_seconds for flight in flights))
+        interval = min(LOOK_UP_SECONDS, *(LOOK_UP_FRACTION * flight.cpu_seconds for flight in flights))
         while time.monotonic() < until and not (may_be_cancelled and self._is_cancelled()):
             look_up = min(soonest, until, time.monotonic() + interval)
             found = wait_for_any([flight.subject for flight in flights], look_up)

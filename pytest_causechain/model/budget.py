@@ -25,7 +25,7 @@ SHARES: dict[Purpose, float] = {
     # Finding out which of a test's runs is guilty.
     "guilt": 0.25,
     # The search for repairs, and of that, learning what other runs execute.
-    "repairs": 0.4,
+    "repairs": 0.5,
     "coverage": 0.25,
     # The chain against the repaired run; the neighbour's comes after it.
     "twin": 0.5,
@@ -36,7 +36,7 @@ SHARES: dict[Purpose, float] = {
 # SLACK / WORK_PER_SECOND is given the time to do the same work.
 SLACK = 1.5
 # Nominal seconds of work for each second of the user's limit.
-WORK_PER_SECOND = 0.6
+WORK_PER_SECOND = 0.4
 
 Work = Literal["experiment", "run second", "question", "event", "byte", "value"]
 # In nominal seconds: an experiment beside the program's own time, that time itself, a test asked about a run, an
