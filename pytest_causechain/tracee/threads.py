@@ -34,7 +34,7 @@ DOZE_SECONDS = 0.05
 # A thread that does not stop within this time waits for something in the kernel.
 HALT_SECONDS = 1.0
 # How often we look whether the thread whose turn it is still runs: soon at first, then less and less often.
-LOOK_SECONDS, LOOK_SHARE, LOOK_SECONDS_MOST = 0.00005, 0.25, 0.001
+LOOK_SECONDS, LOOK_FRACTION, LOOK_SECONDS_MOST = 0.00005, 0.25, 0.001
 # One that waits for something else than a thread may need no other one to go on.
 SLEEP_SECONDS = 0.005
 # One that runs for so long may be waiting in a loop; then the next turns are shorter.
@@ -203,7 +203,7 @@ class Threads:
             self._end_turn_if_due()
 
     def _look_seconds(self) -> float:
-        return min(max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - self._since)), LOOK_SECONDS_MOST)
+        return min(max(LOOK_SECONDS, LOOK_FRACTION * (time.monotonic() - self._since)), LOOK_SECONDS_MOST)
 
     def _end_turn_if_due(self) -> None:
         thread, now = self._turn, time.monotonic()
