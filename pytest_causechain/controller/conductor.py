@@ -126,10 +126,9 @@ class Conductor:
         """Also of some that are not diagnosed, since what is learned of one is of use to the others of its program."""
         recordings = list(self._recordings.values())
         for failure in failures:
+            budget = Budget(self._settings.timeout_seconds, cancelled=self._cancelled)
             try:
-                failing = choose_failing_test(
-                    failure, recordings, self._settings, replays, self._config, self._cancelled
-                )
+                failing = choose_failing_test(failure, recordings, self._settings, replays, self._config, budget)
             except Refusal as refusal:
                 self._investigations[failure.test] = refusal
                 continue
@@ -141,7 +140,7 @@ class Conductor:
             )
             self._investigations[failure.test] = Investigation(
                 failing,
-                timeout_seconds=self._settings.timeout_seconds,
+                timeout_seconds=budget.seconds_left,
                 setup=setup,
                 replays=replays,
                 cancelled=self._cancelled,

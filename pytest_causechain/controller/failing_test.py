@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_causechain.model.budget import Budget
+from pytest_causechain.model.budget import Budget, Shortfall
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Marker, Recording, Run
 from pytest_causechain.neighbours.ranking import Neighbour, explain_absence, find_named, rank_neighbours, take_selected
@@ -39,7 +38,7 @@ class CollectedFailure:
 @dataclass(frozen=True, slots=True)
 class FailingTest:
     """What a diagnosis is about. `neighbours` are the passing tests to compare with, the nearest first; `absence` says
-    why there is none. `crash` is where the test failed."""
+    why there is none. `crash` is where the test failed, `shortfalls` what was cut short in choosing all this."""
 
     recording: Recording
     run: Run
@@ -47,6 +46,7 @@ class FailingTest:
     absence: str | None = None
     crash: str | None = None
     is_parallel: bool = True
+    shortfalls: tuple[Shortfall, ...] = ()
 
     @property
     def test(self) -> str:
@@ -70,16 +70,16 @@ def choose_failing_test(
     settings: Settings,
     replays: Replays,
     config: pytest.Config,
-    cancelled: threading.Event,
+    budget: Budget,
 ) -> FailingTest:
-    """A Refusal where it cannot be diagnosed. `recordings` are those of all tests."""
+    """A Refusal where it cannot be diagnosed. `recordings` are those of all tests; the budget is that of the test's
+    whole diagnosis."""
     recording = _narrow(failure)
-    run = guilty_run(recording) if len(recording.runs) < 2 else _find_guilty(recording, settings, replays, cancelled)
+    run = guilty_run(recording) if len(recording.runs) < 2 else _find_guilty(recording, replays, budget)
     require_same_build(run.command.program)
     neighbours, absence = _choose_neighbours(failure.marker, recording, run, recordings, settings, config)
-    return FailingTest(
-        recording, run, tuple(neighbours), absence, locate_crash(failure.report), failure.marker.is_parallel
-    )
+    crash = locate_crash(failure.report)
+    return FailingTest(recording, run, tuple(neighbours), absence, crash, failure.marker.is_parallel, budget.shortfalls)
 
 
 def _narrow(failure: CollectedFailure) -> Recording:
@@ -101,10 +101,9 @@ def _is_program(run: Run, wanted: str) -> bool:
     return wanted in (str(path), path.name) or Path(run.command.cwd, wanted).resolve() == path
 
 
-def _find_guilty(recording: Recording, settings: Settings, replays: Replays, cancelled: threading.Event) -> Run:
-    budget = Budget(settings.timeout_seconds, cancelled=cancelled).part("guilt")
+def _find_guilty(recording: Recording, replays: Replays, budget: Budget) -> Run:
     with replays.borrow([recording.test]) as borrowed:
-        return ask_for_guilty(borrowed.replay, recording, budget.seconds_left)
+        return ask_for_guilty(borrowed.replay, recording, budget.part("guilt"))
 
 
 def _choose_neighbours(

@@ -16,7 +16,7 @@ from pytest_causechain.controller.judges import NeighbourJudge, TestJudge
 from pytest_causechain.controller.method import Interrupted, Pair
 from pytest_causechain.kernel.companion import Closing
 from pytest_causechain.lab.setup import LabSetup
-from pytest_causechain.model.budget import Budget
+from pytest_causechain.model.budget import Budget, Shortfall
 from pytest_causechain.model.chain import Alternative, Chain, Rival
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.verdict import Witness, Witnesses
@@ -239,7 +239,7 @@ class Investigation(Closing):
         why = reason or self._obstacle or self._absence or NOTHING_FOUND
         nothing = Chain(self.failing.test, "none", why, self.failing.command.program)
         if not told and not any(repair.is_full for repair in findings.found):
-            return add_effort(chains[-1] if chains else nothing, findings, budget)
+            return add_effort(chains[-1] if chains else nothing, findings, budget, self.failing.shortfalls)
         first = next(iter([*told, *chains, nothing]))
         chain = replace(
             first,
@@ -250,7 +250,7 @@ class Investigation(Closing):
             repairs=tuple(repair.attempt.repair for repair in ranking.repairs()[:REPAIRS_TOLD]),
             suspects=ranking.suspects(),
         )
-        return add_effort(chain, findings, budget)
+        return add_effort(chain, findings, budget, self.failing.shortfalls)
 
 
 def keep_best(
@@ -291,12 +291,12 @@ def name_rivals(best: Chain, tried: Sequence[Chain], ranked: Ranked) -> Chain:
     return replace(best, passing=replace(best.passing, rivals=tuple(rivals)))
 
 
-def add_effort(chain: Chain, findings: Findings, budget: Budget) -> Chain:
-    """With what it took in all to find it, or to find none, and what was left out."""
+def add_effort(chain: Chain, findings: Findings, budget: Budget, before: Sequence[Shortfall] = ()) -> Chain:
+    """With what it took in all to find it, or to find none, and what was cut short, also `before` it began."""
     known = chain.statistics
     seconds = replace(known.seconds, total=round(budget.seconds_spent, 3), repairs=round(findings.seconds, 3))
     statistics = replace(known, interventions=findings.experiments, seconds=seconds)
-    return replace(chain, statistics=statistics, cut_short=budget.shortfalls)
+    return replace(chain, statistics=statistics, cut_short=(*before, *budget.shortfalls))
 
 
 def make_alternative(chain: Chain) -> Alternative:

@@ -21,7 +21,7 @@ Purpose = Literal["recall", "guilt", "repairs", "coverage", "twin", "traces"]
 # Of the work that is left, what each purpose gets. What it does not use, the next ones have.
 SHARES: dict[Purpose, float] = {
     # Running passing tests of earlier sessions again, for all failing tests together.
-    "recall": 0.2,
+    "recall": 0.1,
     # Finding out which of a test's runs is guilty.
     "guilt": 0.25,
     # The search for repairs, and of that, learning what other runs execute.
@@ -54,7 +54,7 @@ PRICES: dict[Work, float] = {
 CHECKED_EVERY = 1024
 
 T = TypeVar("T")
-Activity = Literal["recall", "guilt", "repairs", "coverage", "neighbours", "moments", "writers"]
+Activity = Literal["guilt", "repairs", "coverage", "neighbours", "moments"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ can read.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +19,7 @@ from itertools import chain
 from string import ascii_letters
 from typing import TYPE_CHECKING
 
+from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.runs import Observation, Outcome, Recording, Run, Shown
 from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
@@ -265,17 +265,14 @@ def guilty_run(recording: Recording) -> Run:
     raise Refusal(f"{recording.test} starts no program: start the compiled program with subprocess.run.")
 
 
-def ask_for_guilty(replay: Replay, recording: Recording, seconds: float) -> Run:
+def ask_for_guilty(replay: Replay, recording: Recording, budget: Budget) -> Run:
     """Finds the guilty run by asking the test; of one that cannot be asked, the last run that was killed, else the
     last."""
     test = recording.test
     try:
         failure = replay.base(test)
         if failure.outcome == "failed":
-            deadline = time.monotonic() + seconds
-            return find_guilty(
-                test, recording.runs, failure, replay.shown(test), partial(replay.verdict, test), deadline
-            )
+            return find_guilty(test, recording.runs, failure, replay.shown(test), partial(replay.verdict, test), budget)
     except Unreplayable:
         pass  # whether that matters will turn out
     killed = [run for run in recording.runs if run.returncode is not None and run.returncode < 0]
@@ -283,18 +280,21 @@ def ask_for_guilty(replay: Replay, recording: Recording, seconds: float) -> Run:
 
 
 def find_guilty(
-    test: str, runs: Sequence[Run], failure: Verdict, shown: Sequence[Observation], ask: AskRun, deadline: float
+    test: str, runs: Sequence[Run], failure: Verdict, shown: Sequence[Observation], ask: AskRun, budget: Budget
 ) -> Run:
     """Finds the last run by which the failure can be changed; Refusal when there is none.
 
     `failure` is what the test says of its real runs, which have `shown` this. Where several runs change it, as when two
     outputs are compared with each other, the last one is what the test was about to look at."""
     moved: Run | None = None
-    for run in reversed(runs[-MAX_RUNS:]):
+    last = runs[-MAX_RUNS:]
+    for number, run in enumerate(reversed(last)):
         effects = set()
         for observation in _choose_probes(shown):
-            if time.monotonic() >= deadline:
+            if budget.is_over:
+                budget.cut_short("guilt", number, len(last))
                 return moved or runs[-1]
+            budget.charge("question")
             effects.add(tell_effect(ask(run, observation), failure))
             if "decides" in effects:
                 return run

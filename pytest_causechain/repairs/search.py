@@ -162,7 +162,7 @@ class RepairSearch:
         for attempts_of_round in rounds:
             for attempts in attempts_of_round:
                 if self._has_tried_enough():
-                    is_whole = False
+                    is_whole = self._is_repaired
                     break
                 self._try(attempts)
             self._harm.weigh()

@@ -189,7 +189,7 @@ def render_page(story: Story) -> str:
         "name": name or file,
         "status": chain.status,
         "status_told": STATUS[chain.status],
-        "nothing": None if is_told else {"reason": chain.reason or "The reason is not known."},
+        "nothing": None if is_told else _view_nothing(story),
         "lead": _view_lead(story) if is_told else None,
         "source": _view_source(story, suspect.place, suspect.excerpt) if suspect is not None else None,
         "comparison": _view_comparison(story, "The two runs", "Cause-effect chain") if is_told else None,
@@ -213,7 +213,16 @@ def _view_lead(story: Story) -> View:
         "look": look,
         "unknown": repair is None and suspect is None,
         "incomplete": reason if chain.status == "partial" else None,
+        **_view_shortfalls(story),
     }
+
+
+def _view_nothing(story: Story) -> View:
+    return {"reason": story.chain.reason or "The reason is not known.", **_view_shortfalls(story)}
+
+
+def _view_shortfalls(story: Story) -> View:
+    return {"shortfalls": [{"sentence": sentence} for sentence in story.shortfalls]}
 
 
 def _view_source(story: Story, place: SourceLine, excerpt: Excerpt | None) -> View | None:

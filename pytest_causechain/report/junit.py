@@ -39,6 +39,8 @@ def list_properties(story: Story) -> Iterator[tuple[str, str]]:
     yield "status", chain.status
     if chain.reason is not None:
         yield "reason", printable(chain.reason)
+    if story.shortfalls:
+        yield "cut_short", " ".join(story.shortfalls)
     if suspect is not None:
         yield "suspect", printable(f"{show_path(suspect.place.path, story.root)}:{suspect.place.line}")
         yield "suspect.function", printable(suspect.place.function)

@@ -45,6 +45,9 @@ def _summarise(story: Story) -> Iterator[str]:
         label = "No chain" if chain.status == "none" else "Incomplete"
         yield f"{label}: {_plain(chain.reason)}"
         yield ""
+    for sentence in story.shortfalls:
+        yield _plain(sentence)
+        yield ""
     if story.repair is not None:
         told = _plain(plain(begin_sentence(story.repair.told)))
         yield f"**{told} at {_where(story.repair.place, story.root)} the test passes.**"

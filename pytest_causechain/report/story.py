@@ -36,6 +36,7 @@ from pytest_causechain.report.wording import (
     describe_change,
     describe_commands,
     describe_lines,
+    describe_shortfall,
     end_sentence,
     join_spans,
     name_function,
@@ -215,6 +216,8 @@ class Story:
     proof: int | None
     asides: tuple[Aside, ...]
     figures: Spans
+    # A sentence on each activity that was cut short.
+    shortfalls: tuple[str, ...]
 
 
 def make_story(
@@ -261,6 +264,7 @@ class _Narrator:
             proof=self._choose_proof(suspect),
             asides=tuple(self._aside(other) for other in chain.alternatives if other.passing and other.chain),
             figures=tell_figures(chain),
+            shortfalls=tuple(map(describe_shortfall, chain.cut_short)),
         )
 
     # Lines of the program

@@ -207,7 +207,8 @@ class _Section:
     def render(self) -> list[Spans]:
         if self.story.chain.status == "none":
             head = Span("No cause-effect chain", "head")
-            return self.wrap((head, Span(f": {self._reason()}")), lines=self.detail.reason_lines)
+            reason = self.wrap((head, Span(f": {self._reason()}")), lines=self.detail.reason_lines)
+            return [*reason, *self._render_shortfalls()]
         lines: list[Spans] = []
         for paragraph in self._list_paragraphs():
             if paragraph:
@@ -430,11 +431,16 @@ class _Section:
         told = f" {aside.test} ({aside.command}): {''.join(aside.pieces[:links])}{end}"
         return Span("Beside", "head"), Span(told)
 
+    def _render_shortfalls(self) -> Iterator[Spans]:
+        for sentence in self.story.shortfalls:
+            yield from self.wrap(sentence)
+
     def _render_end(self) -> Iterator[Spans]:
         story = self.story
         if story.chain.status == "partial":
             reason = (Span("Incomplete", "head"), Span(f": {self._reason()}"))
             yield from self.wrap(reason, lines=self.detail.reason_lines)
+        yield from self._render_shortfalls()
         figures = self.wrap(story.figures)
         if story.artefacts is None or story.proof is None:
             yield from figures

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 # An engine, which takes its sentences from here too, need not know of chains.
 if TYPE_CHECKING:
+    from pytest_causechain.model.budget import Activity, Shortfall
     from pytest_causechain.model.chain import Cause, Failure, Link, Party, Repair, Rule
     from pytest_causechain.model.runs import Observation
 
@@ -369,6 +370,25 @@ def describe_lines(lines: Iterable[tuple[str, int]], ranges_named: int = 4, conj
     if unnamed:
         return f"{', '.join(named)} {conjunction} {count_of(unnamed, 'more line')}"
     return ", ".join([*named[:-2], f" {conjunction} ".join(named[-2:])])
+
+
+# Of each activity: what it is, and what it does one by one.
+ACTIVITIES: dict[Activity, tuple[str, str, str]] = {
+    "guilt": ("finding out which run makes the test fail", "run", "asked about"),
+    "repairs": ("the search for repairs", "place", "tried"),
+    "coverage": ("finding out what passing runs execute", "run", "looked at"),
+    "neighbours": ("the comparison of passing runs by what they do", "run", "looked at"),
+    "moments": ("the search for causes", "moment", "tried"),
+}
+
+
+def describe_shortfall(shortfall: Shortfall) -> str:
+    """What was not done to its end, and how far it came, in a sentence."""
+    activity, item, verb = ACTIVITIES[shortfall.activity]
+    done, total = shortfall.done, shortfall.total
+    count = count_of(done, item) if total is None else f"{done} of {count_of(total, item)}"
+    how_far = f": {count} {verb}." if done or total else " before it began."
+    return f"{activity[0].upper()}{activity[1:]} was cut short{how_far}"
 
 
 def count_of(number: int, noun: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import pytest
 
+from pytest_causechain.model.budget import UNLIMITED, Budget, Shortfall
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, Observation, Program, Recording, Run
 from pytest_causechain.model.verdict import Verdict
@@ -27,7 +27,7 @@ def check(line: int, left: object, right: object) -> None:
         raise Failed(line, left, right)
 
 
-def find(body: Callable[[Start], None], *outputs: str, deadline: float = math.inf) -> int:
+def find(body: Callable[[Start], None], *outputs: str, budget: Budget = UNLIMITED) -> int:
     """The number of the guilty run of a test whose real runs print these."""
     runs = [Run(Command(PROGRAM, ("prog", output), "/"), ordinal=i) for i, output in enumerate(outputs)]
     real = [Observation("exit", 0, output.encode()) for output in outputs]
@@ -52,7 +52,7 @@ def find(body: Callable[[Start], None], *outputs: str, deadline: float = math.in
             return Verdict("failed", "ValueError", digest=str(error), trail=("t.py:1",), starts=count)
         return Verdict("passed", starts=count)
 
-    return find_guilty("test", runs, ask(None, None), real, ask, deadline).ordinal
+    return find_guilty("test", runs, ask(None, None), real, ask, budget).ordinal
 
 
 def look_at_both(start: Start) -> None:
@@ -118,7 +118,9 @@ class TestGuilty:
             find(body, "1", "2")
 
     def test_out_of_time_the_last(self):
-        assert find(look_at_both, "52", "1", deadline=-math.inf) == 1
+        budget = Budget(0.0)
+        assert find(look_at_both, "52", "1", budget=budget) == 1
+        assert budget.shortfalls == (Shortfall("guilt", 0, 2),)
 
 
 class TestGuiltyRun:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from pytest_causechain.model.budget import Shortfall
 from pytest_causechain.model.chain import (
     Alternative,
     Cause,
@@ -415,6 +416,7 @@ partial = replace(
     chain=wrong_output.chain[:1],
     transitions=(),
     suspects=(),
+    cut_short=(Shortfall("repairs", 212, 900), Shortfall("moments", 31)),
 )
 
 partial_without_links = replace(partial, chain=(), failure=None)
@@ -423,6 +425,7 @@ none = Chain(
     test=f"{SORTS}[two]",
     status="none",
     reason="sample has no debug information: build it with -g (and -O0 for exact variables).",
+    cut_short=(Shortfall("repairs", 0), Shortfall("neighbours", 1, 20)),
 )
 
 long_chain = replace(
