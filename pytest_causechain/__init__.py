@@ -1,3 +1,3 @@
 """pytest --cause-chain: why does this native program fail its test?"""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
