@@ -66,8 +66,7 @@ define causechain-call
   set $causechain_rax = $rax, $causechain_rbx = $rbx, $causechain_rcx = $rcx, $causechain_rdx = $rdx
   set $causechain_rsi = $rsi, $causechain_rdi = $rdi, $causechain_r8 = $r8, $causechain_r9 = $r9
   set $causechain_r10 = $r10, $causechain_r11 = $r11, $causechain_r12 = $r12
-  set $causechain_rsp = $rsp, $causechain_rip = $rip
-  set $causechain_eflags = $eflags, $causechain_orig_rax = $orig_rax
+  set $causechain_rsp = $rsp, $causechain_rip = $rip, $causechain_eflags = $eflags
   # The code at _start is never executed again. For the time of the call it is replaced by:
   # xsave64 (%rsp); xor %eax, %eax; call *%rbx; xchg %rax, %r12; xrstor64 (%rsp)
   set $causechain_code = (unsigned long *) &::_start
@@ -87,8 +86,6 @@ define causechain-call
   set $rax = 0xe7, $r12 = 0xe7
   set $rbx = $causechain_function
   set $rdi = $causechain_arg1, $rsi = $causechain_arg2, $rdx = $causechain_arg3
-  # Else the kernel might restart a system call in which the program was stopped.
-  set $orig_rax = -1
   set $rip = $causechain_code
   set scheduler-locking on
   tbreak *($causechain_code + 2)
@@ -106,8 +103,7 @@ define causechain-call
   set $rax = $causechain_rax, $rbx = $causechain_rbx, $rcx = $causechain_rcx, $rdx = $causechain_rdx
   set $rsi = $causechain_rsi, $rdi = $causechain_rdi, $r8 = $causechain_r8, $r9 = $causechain_r9
   set $r10 = $causechain_r10, $r11 = $causechain_r11, $r12 = $causechain_r12
-  set $rsp = $causechain_rsp, $rip = $causechain_rip
-  set $eflags = $causechain_eflags, $orig_rax = $causechain_orig_rax
+  set $rsp = $causechain_rsp, $rip = $causechain_rip, $eflags = $causechain_eflags
   set $causechain_used = 128
 end"""
 
