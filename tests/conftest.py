@@ -48,6 +48,32 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
     return compile_program
 
 
+# Without PTRACE_SETREGSET of NT_X86_XSTATE and, for processors without that, PTRACE_SETFPREGS.
+WITHOUT_EXTENDED_STATE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+
+long ptrace(long request, long process, void *address, void *data)
+{
+    long (*known)(long, long, void *, void *) = dlsym(RTLD_NEXT, "ptrace");
+    if (request != 15 && (request != 0x4205 || address != (void *) 0x202))
+        return known(request, process, address, data);
+    errno = EFAULT;
+    return -1;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def amx(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which gdb fails as gdb 13 does on processors with AMX: it cannot write extended state."""
+    directory = tmp_path_factory.mktemp("amx")
+    (directory / "ptrace.c").write_text(WITHOUT_EXTENDED_STATE)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", "ptrace.so", "ptrace.c", "-ldl"], cwd=directory, check=True)
+    return {"LD_PRELOAD": str(directory / "ptrace.so")}
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., Subject]]:
     """start(program, *arguments, stdin=...) is a Subject, killed behind the test."""

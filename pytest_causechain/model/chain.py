@@ -161,7 +161,8 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Script:
     """How plain gdb makes a change that is no single statement in a run that stands at a moment: by `commands`, and,
-    unless it is None, by another `stdin`, of which so many bytes have been read. `obstacle`: why it cannot."""
+    unless it is None, by another `stdin`, of which so many bytes have been read. `obstacle`: why it cannot. The
+    commands causechain-call and causechain-text are defined by report/gdb.py."""
 
     commands: tuple[str, ...] = ()
     stdin: str | None = None

@@ -37,6 +37,75 @@ SETTINGS = (
     # The arguments below are quoted for a shell, and the shell redirects the input.
     "set startup-with-shell on",
 )
+# Defines what a script calls functions with. gdb 13 fails in its own call on processors with AMX, whose state is larger
+# than it knows: "Couldn't write extended state status: Bad address." The vector registers must be kept all the same: at
+# a moment they may hold arguments, or the values of a loop.
+CALLING = """\
+# gdb's own command for calling functions writes all registers, which gdb 13 cannot do on processors
+# with AMX. This one has the program itself save its vector registers and restore them.
+#
+# causechain-text VARIABLE "TEXT" puts a text on the stack, below the 128 bytes that the program may
+# use there without having moved the stack pointer, and its address in the variable.
+set $causechain_used = 128
+define causechain-text
+  set $causechain_used = $causechain_used + sizeof($arg1)
+  set $arg0 = (unsigned long) $rsp - $causechain_used
+  set *((char *) $arg0)@sizeof($arg1) = $arg1
+end
+# causechain-call FUNCTION NUMBER... calls a function with one to three numbers or addresses, and leaves
+# what it returns in $causechain_result.
+define causechain-call
+  set $causechain_function = (unsigned long) &::$arg0
+  set $causechain_arg1 = (unsigned long) ($arg1), $causechain_arg2 = 0, $causechain_arg3 = 0
+  if $argc > 2
+    set $causechain_arg2 = (unsigned long) ($arg2)
+  end
+  if $argc > 3
+    set $causechain_arg3 = (unsigned long) ($arg3)
+  end
+  set $causechain_rax = $rax, $causechain_rbx = $rbx, $causechain_rcx = $rcx, $causechain_rdx = $rdx
+  set $causechain_rsi = $rsi, $causechain_rdi = $rdi, $causechain_r8 = $r8, $causechain_r9 = $r9
+  set $causechain_r10 = $r10, $causechain_r11 = $r11, $causechain_r12 = $r12
+  set $causechain_rsp = $rsp, $causechain_rip = $rip, $causechain_eflags = $eflags
+  # The code at _start is never executed again. For the time of the call it is replaced by:
+  # xsave64 (%rsp); xor %eax, %eax; call *%rbx; xchg %rax, %r12; xrstor64 (%rsp)
+  set $causechain_code = (unsigned long *) &::_start
+  set $causechain_code0 = $causechain_code[0], $causechain_code1 = $causechain_code[1]
+  set $causechain_code[0] = 0xffc0312424ae0f48, $causechain_code[1] = 0x242cae0f489449d3
+  # A processor without AVX may not know xsave64. One bit less makes it fxsave64.
+  if $_isvoid($ymm0)
+    set $causechain_code[0] ^= 1UL << 29, $causechain_code[1] ^= 1UL << 53
+  end
+  # The registers are saved at the stack pointer. 64 bytes in the middle are a header, which must be zero.
+  set $rsp = ((unsigned long) $rsp - $causechain_used - 4096) & -64
+  set $causechain_header = (unsigned long *) ($rsp + 512), $causechain_at = 0
+  while $causechain_at < 8
+    set $causechain_header[$causechain_at++] = 0
+  end
+  # This stands for the x87, SSE, AVX and AVX-512 registers.
+  set $rax = 0xe7, $r12 = 0xe7
+  set $rbx = $causechain_function
+  set $rdi = $causechain_arg1, $rsi = $causechain_arg2, $rdx = $causechain_arg3
+  set $rip = $causechain_code
+  set scheduler-locking on
+  tbreak *($causechain_code + 2)
+  commands
+    silent
+  end
+  continue
+  # A signal may stop it before it gets there.
+  while $rip != $causechain_code + 2
+    continue
+  end
+  set scheduler-locking replay
+  set $causechain_result = $r12
+  set $causechain_code[0] = $causechain_code0, $causechain_code[1] = $causechain_code1
+  set $rax = $causechain_rax, $rbx = $causechain_rbx, $rcx = $causechain_rcx, $rdx = $causechain_rdx
+  set $rsi = $causechain_rsi, $rdi = $causechain_rdi, $r8 = $causechain_r8, $r9 = $causechain_r9
+  set $r10 = $causechain_r10, $r11 = $causechain_r11, $r12 = $causechain_r12
+  set $rsp = $causechain_rsp, $rip = $causechain_rip, $eflags = $causechain_eflags
+  set $causechain_used = 128
+end"""
 
 
 class GdbReporter(Reporter):
@@ -94,7 +163,10 @@ def render_script(story: Story, step: StoryStep, towards: Side = "failing") -> s
         begin = [*_go_to_all(repair.stops), *(command for command in repair.commands if command == "stepi")]
     assert chain.program is not None and plan.party is not None
     lines = [*(_introduce(chain, step) if towards == "failing" else _introduce_undo(chain, step))]
-    lines += ["", *SETTINGS, *_start_program(chain.program.path, plan.party, files.run)]
+    lines += ["", *SETTINGS]
+    if plan.script is not None and _makes_calls(plan.script):
+        lines += ["", CALLING, ""]
+    lines += _start_program(chain.program.path, plan.party, files.run)
     stops = (*(repair.stops if repair is not None else ()), *plan.stops)
     if libraries := [stop.library for stop in stops if stop.library]:
         lines += ["", *_load_libraries(libraries)]
@@ -239,6 +311,10 @@ def _assign(cause: Cause, old: str, new: str, statement: str | None) -> Iterator
     yield f"set variable {place} = {value}"
 
 
+def _makes_calls(script: Script) -> bool:
+    return script.stdin is not None or any(command.startswith("causechain-") for command in script.commands)
+
+
 def _run_script(plan: GdbScript, script: Script, stdin: Path | None) -> Iterator[str]:
     for cause, old, new, _ in plan.changes:
         yield from _comment(_tell_change(cause, old, new))
@@ -248,10 +324,13 @@ def _run_script(plan: GdbScript, script: Script, stdin: Path | None) -> Iterator
     if stdin is not None:
         yield from _comment("Another standard input; what stdio has read ahead of the old one is dropped.")
         path = str(stdin.absolute()).replace("\\", "\\\\").replace('"', '\\"')
-        yield "call (int) fflush(*(void **) &stdin)"
-        yield "call (void) clearerr(*(void **) &stdin)"
-        yield f'call (int) dup2((int) open("{path}", 0), 0)'
-        yield f"call (long) lseek(0, {script.position}, 0)"
+        yield "set $causechain_stdin = *(void **) &stdin"
+        yield "causechain-call fflush $causechain_stdin"
+        yield "causechain-call clearerr $causechain_stdin"
+        yield f'causechain-text $causechain_path "{path}"'
+        yield "causechain-call open $causechain_path 0"
+        yield "causechain-call dup2 $causechain_result 0"
+        yield f"causechain-call lseek 0 {script.position} 0"
 
 
 def _go_on(chain: Chain) -> Iterator[str]:

@@ -277,9 +277,10 @@ def _script(comparison: StateComparison, deltas: Collection[Delta], is_forwards:
     if surroundings.code is not None:
         commands += writer.change_code(*surroundings.code)
     if surroundings.directory is not None:
-        commands.append(f"call (int) chdir({_quote(surroundings.directory)})")
+        commands.append(f"causechain-text $causechain_directory {_quote(surroundings.directory)}")
+        commands.append("causechain-call chdir $causechain_directory")
     if surroundings.umask is not None:
-        commands.append(f"call (int) umask({surroundings.umask:#o})")
+        commands.append(f"causechain-call umask 0{surroundings.umask:o}")
     if surroundings.environment is not None:
         commands += _change_environment(deltas, surroundings.environment)
     if len(commands) > MOST_COMMANDS:
@@ -295,11 +296,13 @@ def _script(comparison: StateComparison, deltas: Collection[Delta], is_forwards:
 def _change_environment(deltas: Collection[Delta], variables: dict[bytes, bytes]) -> Iterator[str]:
     for part in sorted(find_parts(deltas), key=lambda part: part.name):
         if part.kind == "environment":
-            name, value = _quote(os.fsdecode(part.name)), variables.get(part.name)
+            value = variables.get(part.name)
+            yield f"causechain-text $causechain_name {_quote(os.fsdecode(part.name))}"
             if value is None:
-                yield f"call (int) unsetenv({name})"
+                yield "causechain-call unsetenv $causechain_name"
             else:
-                yield f"call (int) setenv({name}, {_quote(os.fsdecode(value))}, 1)"
+                yield f"causechain-text $causechain_value {_quote(os.fsdecode(value))}"
+                yield "causechain-call setenv $causechain_name $causechain_value 1"
 
 
 def _quote(text: str) -> str:
@@ -325,7 +328,8 @@ class _Writer:
 
     def _allocate(self) -> Iterator[str]:
         for number, data in enumerate(self._compiler.contents):
-            yield f"set $block{number} = (unsigned long) ((void *(*)(unsigned long)) malloc)({len(data)})"
+            yield f"causechain-call malloc {len(data)}"
+            yield f"set $block{number} = $causechain_result"
 
     def _store_data(self) -> Iterator[str]:
         for address, data in self._compiler.writes:

@@ -119,8 +119,11 @@ class TestFiles:
         assert opened.confirmed == start.confirmed == "both"
         assert case.inquiry.leads_to((case.call("main"), start), (case.call("read_all"), opened))
         replay, undo = case.inquiry.script(case.call("main"), start)
-        assert replay.commands[-1] == f'call (int) chdir("{places[1]}")'
-        assert undo.commands[-1] == f'call (int) chdir("{places[0]}")'
+        for script, place in ((replay, places[1]), (undo, places[0])):
+            assert script.commands[-2:] == (
+                f'causechain-text $causechain_directory "{place}"',
+                "causechain-call chdir $causechain_directory",
+            )
         assert case.inquiry.script(case.call("read_all"), opened)[0].obstacle == "gdb cannot change the file data"
         assert [(place / "data").read_text() for place in places] == ["a\nshort\nb\n", "a\nmuch longer\nb\n"]
 
@@ -163,8 +166,13 @@ class TestEnvironment:
         assert told(isolated) == [("environment WIDTH", told_passing, told_failing)]
         assert isolated.confirmed == "both"
         replay, undo = case.inquiry.script(case.call("show"), isolated)
-        assert replay.commands[-1] == 'call (int) setenv("WIDTH", "50", 1)'
-        assert undo.commands[-1].startswith("call (int) " + ("setenv" if told_passing else "unsetenv") + '("WIDTH"')
+        assert replay.commands[-3:] == (
+            'causechain-text $causechain_name "WIDTH"',
+            'causechain-text $causechain_value "50"',
+            "causechain-call setenv $causechain_name $causechain_value 1",
+        )
+        ending = " $causechain_value 1" if told_passing else ""
+        assert undo.commands[-1] == f"causechain-call {'' if told_passing else 'un'}setenv $causechain_name{ending}"
 
     def test_program_that_knows_all_variables(self, open_case):
         source = WIDTH.replace("    show();", "    extern char **environ;\n    if (environ)\n        show();")

@@ -402,7 +402,7 @@ created = replace(
                 Cause("config.rules->next", "struct rule", "", "{level = 3}", "create", None),
                 made_by=Place("check.c", 32, "load"),
             ),
-            replay=Script(("frame 0", "set $block0 = (unsigned long) ((void *(*)(unsigned long)) malloc)(16)")),
+            replay=Script(("frame 0", "causechain-call malloc 16", "set $block0 = $causechain_result")),
             undo=Script(obstacle="gdb cannot change what was written to stdout"),
         ),
     ),

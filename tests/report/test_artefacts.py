@@ -94,7 +94,7 @@ class TestFiles:
         assert (place / "passing.stdin").read_bytes() == b"+1\n+2\n"
         assert str(place / "passing.stdin") in (place / "2.gdb").read_text()
         assert (place / "1.stdin").read_bytes() == b"+1\n+2\n-1\n"
-        assert f'open("{place / "1.stdin"}", 0)' in (place / "1.gdb").read_text()
+        assert f'causechain-text $causechain_path "{place / "1.stdin"}"' in (place / "1.gdb").read_text()
         links = read_chain(place)["chain"]
         assert [link["script"] for link in links] == ["1.gdb", "2.gdb", None, None]
         assert [link["unscripted"] for link in links] == [None, None, *["no statement makes this change"] * 2]

@@ -70,7 +70,8 @@ def test_environment_is_in_no_report() -> None:
 
 def test_cause_is_told_without_its_value() -> None:
     cause = Cause("environment API_KEY", "", '"a"', '"b"', "environment")
-    script = Script(("frame 0", 'call (int) setenv("API_KEY", "b", 1)'))
+    text = ('causechain-text $causechain_name "API_KEY"', 'causechain-text $causechain_value "b"')
+    script = Script(("frame 0", *text, "causechain-call setenv $causechain_name $causechain_value 1"))
     chain = conceal_secrets(with_cause(cause, script), NOTHING)
     assert (chain.chain[0].causes[0].passing, chain.chain[0].causes[0].failing) == (MASK, MASK)
     assert find_obstacle(chain) == OBSTACLE

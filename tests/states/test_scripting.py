@@ -11,6 +11,7 @@ from test_transfer import WORDS
 from two_runs import TwoRuns, hear_of_children
 
 from pytest_causechain.model.chain import Script
+from pytest_causechain.report.gdb import CALLING
 from pytest_causechain.states.deltas import Delta
 from pytest_causechain.states.transfer import script_change
 
@@ -28,13 +29,32 @@ int main(void)
 """
 
 
+SURROUNDINGS = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+    char place[100];
+    chdir(argv[1]);
+    umask(strtol(argv[2], NULL, 8));
+    setenv("WORDS", argv[3], 1);
+    argc = 0; /* here */
+    printf("%s %o %s\n", getcwd(place, sizeof place), umask(0), getenv("WORDS"));
+    return argc;
+}
+"""
+
+
 @pytest.fixture(scope="module", params=["grown", "shrunk"])
 def runs(request: pytest.FixtureRequest, open_shared) -> TwoRuns:
     words = (["one"], ["three", "eleven", "one", "seventeen"])
     return open_shared(WORDS, *(words if request.param == "grown" else words[::-1]))
 
 
-def run_in_gdb(runs: TwoRuns, side: str, script: Script, directory: Path) -> str:
+def run_in_gdb(runs: TwoRuns, side: str, script: Script, directory: Path, processor: dict[str, str]) -> str:
     """What the program prints; the environment, and so the stack, is another one than in the laboratory."""
     command, output = runs.commands[side == "failing"], directory / "output"
     assert script.obstacle is None
@@ -42,6 +62,7 @@ def run_in_gdb(runs: TwoRuns, side: str, script: Script, directory: Path) -> str
     (directory / "script").write_text(
         "\n".join(
             [
+                CALLING,
                 f"file {command.program.path}",
                 "starti",
                 f"tbreak *((char *) &'{stop.function}' + {stop.offset})",
@@ -54,7 +75,7 @@ def run_in_gdb(runs: TwoRuns, side: str, script: Script, directory: Path) -> str
     arguments = " ".join(command.argv[1:])
     subprocess.run(
         ["gdb", "-nx", "-batch", "-ex", f"set args {arguments} > {output}", "-x", str(directory / "script")],
-        env={"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LONG": "x" * 777},
+        env={"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LONG": "x" * 777, **processor},
         stdin=subprocess.DEVNULL,
         preexec_fn=hear_of_children,
         check=True,
@@ -69,13 +90,25 @@ def change(runs: TwoRuns, deltas: Collection[Delta], is_forwards: bool = True) -
     return script
 
 
-def test_all_deltas_make_the_passing_run_the_failing_one(runs: TwoRuns, tmp_path: Path) -> None:
-    shown = run_in_gdb(runs, "passing", change(runs, runs.deltas), tmp_path)
+def test_all_deltas_make_the_passing_run_the_failing_one(runs: TwoRuns, tmp_path: Path, amx: dict[str, str]) -> None:
+    shown = run_in_gdb(runs, "passing", change(runs, runs.deltas), tmp_path, amx)
     assert shown.encode() == runs.original("failing").stdout
 
 
-def test_all_deltas_undone_make_the_failing_run_the_passing_one(runs: TwoRuns, tmp_path: Path) -> None:
-    shown = run_in_gdb(runs, "failing", change(runs, runs.deltas, is_forwards=False), tmp_path)
+def test_all_deltas_undone_make_the_failing_run_the_passing_one(
+    runs: TwoRuns, tmp_path: Path, amx: dict[str, str]
+) -> None:
+    shown = run_in_gdb(runs, "failing", change(runs, runs.deltas, is_forwards=False), tmp_path, amx)
+    assert shown.encode() == runs.original("passing").stdout
+
+
+def test_surroundings_become_those_of_the_other_run(open_runs, tmp_path: Path, amx: dict[str, str]) -> None:
+    runs = open_runs(SURROUNDINGS, ["/", "022", "one"], ["/usr", "077", "other", "more"])
+    assert {"working directory", "umask", "environment WORDS"} <= {delta.name for delta in runs.deltas}
+    assert runs.original("failing").stdout == b"/usr 77 other\n"
+    shown = run_in_gdb(runs, "passing", change(runs, runs.deltas), tmp_path, amx)
+    assert shown.encode() == runs.original("failing").stdout
+    shown = run_in_gdb(runs, "failing", change(runs, runs.deltas, is_forwards=False), tmp_path, amx)
     assert shown.encode() == runs.original("passing").stdout
 
 
