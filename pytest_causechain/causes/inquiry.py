@@ -218,11 +218,11 @@ class Inquiry:
         """Where in the failing run's memory the later cause lies, and how the run gets there from an earlier moment;
         None where that is not known, or the cause lies elsewhere."""
         moment, cause = later
-        slot = next((delta.slots[0] for delta in cause.deltas if delta.slots), None)
+        spot = next((delta.spots[0] for delta in cause.deltas if delta.spots), None)
         route = self._timeline.route(earlier, moment)
-        if slot is None or route is None or self.was_so(earlier, cause):
+        if spot is None or route is None or self.was_so(earlier, cause):
             return None
-        return Writing(earlier.failing, route, slot.failing.address + slot.offset, slot.size)
+        return Writing(earlier.failing, route, spot.theirs.address + spot.leaf.offset, spot.leaf.size)
 
     def illustrate(self, moment: Moment, cause: Isolated) -> tuple[Picture | None, tuple[Trial, ...]]:
         """What a reader may want to see of a cause: both states around it, and the experiments made there."""
@@ -373,7 +373,7 @@ class Likelihood:
     def choose(self, moment: Moment, comparison: StateComparison) -> frozenset[int]:
         """The numbers of the likely deltas: all of a variable, which belong together."""
         mentioned = self._find_mentioned(moment)
-        variables = {number: variable_of(delta) for number, delta in enumerate(comparison.deltas) if delta.slots}
+        variables = {number: variable_of(delta) for number, delta in enumerate(comparison.deltas) if delta.spots}
         likely = mentioned & set(variables.values())
         likely |= {name for n, name in variables.items() if self._is_written(comparison, comparison.deltas[n])}
         return frozenset(number for number, name in variables.items() if name in likely)
@@ -396,11 +396,11 @@ class Likelihood:
         return self._sources[file]
 
     def _is_written(self, comparison: StateComparison, delta: Delta) -> bool:
-        slot = delta.slots[0]
-        if slot.is_pointer or slot.bits is not None:
+        spot = delta.spots[0]
+        if spot.is_pointer or spot.leaf.bits is not None:
             return False
-        value = comparison.matching.failing.contents(slot.failing)[slot.offset : slot.offset + slot.size]
-        if slot.size in INTEGER_SIZES and int.from_bytes(value, "little", signed=True) in self._numbers:
+        value = spot.values[1]
+        if len(value) in INTEGER_SIZES and int.from_bytes(value, "little", signed=True) in self._numbers:
             return True
         return not self._words.isdisjoint(WORD.findall(value))
 

@@ -30,17 +30,17 @@ VALUE_KEPT = 80
 
 def draw_picture(comparison: StateComparison, cause: Sequence[Delta]) -> Picture | None:
     """None when all that differs is input not read yet."""
-    shown = [delta.slots[0] for delta in cause if delta.slots][:CAUSES_PICTURED]
+    shown = [delta.spots[0] for delta in cause if delta.spots][:CAUSES_PICTURED]
     if not shown:
         return None
     matching = comparison.matching
     passing, failing = _Drawing(matching.passing), _Drawing(matching.failing)
     unequal = {
-        (o, slot.offset) for delta in comparison.deltas for slot in delta.slots for o in (slot.passing, slot.failing)
+        (o, spot.leaf.offset) for delta in comparison.deltas for spot in delta.spots for o in (spot.ours, spot.theirs)
     }
-    for slot in shown:
-        passing.add(slot.passing, slot.offset, unequal)
-        failing.add(slot.failing, slot.offset, unequal)
+    for spot in shown:
+        passing.add(spot.ours, spot.leaf.offset, unequal)
+        failing.add(spot.theirs, spot.leaf.offset, unequal)
     return Picture(passing.scene(), failing.scene())
 
 

@@ -38,6 +38,8 @@ MARK = re.compile(r"\*|<\d+>")
 ELEMENT = re.compile(r"\[(\d*)\](.*)", re.DOTALL)
 OF_THIS = re.compile(r"([&*(]*)this->(\w+)")
 INDEX = re.compile(r"\[(-?\d+)\]$")
+# The members and elements of a path: ".at", "[3]", ".x".
+PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 # Stands for the object while a part is made: neither identifiers nor operators contain it.
 HOLE = "\0"
 # An object, or one of several in a block, by where it begins there.
@@ -135,6 +137,14 @@ class Naming:
             steps.append(step)
             o, base = step.source, step.source.shape.base_of(step.at)
         return o if isinstance(o, RootVariable) else None, steps[::-1]
+
+    def group(self, o: Object, base: int, path: str) -> tuple[str, ...]:
+        """What a part of an object belongs to, ever smaller: scope, variable, object, members and elements."""
+        root = self.root(o, base)
+        parts = (self.key(o, base), *PATH_PART.findall(path))
+        if root is None:
+            return ("", *parts)
+        return ("global" if root.frame is None else root.key.rpartition(":")[0], root.key, *parts)
 
     def ancestors(self, o: Object, base: int = 0) -> list[Node]:
         """The objects its name leads through, itself first."""

@@ -163,7 +163,7 @@ class _Difference:
         """What differs, in the order of the deltas, then objects that only one run has, each with the way that leads
         there and what it leads to."""
         boxes: dict[Object, None] = {}
-        changed = [slot.failing for delta in self._comparison.deltas for slot in delta.slots]
+        changed = [spot.theirs for delta in self._comparison.deltas for spot in delta.spots]
         for o in [*changed, *self._find_single(self._failing), *self._find_single(self._passing)]:
             boxes.update(dict.fromkeys(self._standing(node) for node in self._way(o)))
         for o in list(boxes):

@@ -14,13 +14,14 @@ from pytest_causechain.debugger.visit import REGISTER_SIZE, find_register
 from pytest_causechain.model.alteration import Allocation, Reference, Transfer
 from pytest_causechain.model.chain import Script
 from pytest_causechain.model.load_map import number_of
-from pytest_causechain.states.deltas import Delta, Slot, StateComparison, close_configuration
+from pytest_causechain.states.deltas import Delta, StateComparison, close_configuration
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import Step
 from pytest_causechain.states.outside import OutsideChange, OutsidePart
 from pytest_causechain.states.shapes import IMAGE, Object, RootVariable
+from pytest_causechain.states.values import ValuePair
 
 # A place to write to: an address, or an offset in one of the new blocks.
 Place = tuple[int | None, int]
@@ -46,8 +47,8 @@ def compile_for_passing_run(comparison: StateComparison, deltas: Collection[Delt
     matching = comparison.matching
     compiler = Compiler(matching.passing, matching.failing, matching.mates)
     for delta in close_configuration(deltas):
-        for slot in delta.slots:
-            compiler.write(slot, slot.passing, slot.failing)
+        for spot in delta.spots:
+            compiler.write(spot, spot.ours, spot.theirs)
     return compiler
 
 
@@ -56,8 +57,8 @@ def compile_for_failing_run(comparison: StateComparison, deltas: Collection[Delt
     compiler = Compiler(matching.failing, matching.passing, matching.mates)
     compiler.enlarge(too_small(comparison, deltas))
     for delta in deltas:
-        for slot in delta.slots:
-            compiler.write(slot, slot.failing, slot.passing)
+        for spot in delta.spots:
+            compiler.write(spot, spot.theirs, spot.ours)
     return compiler
 
 
@@ -72,17 +73,15 @@ def too_small(comparison: StateComparison, deltas: Collection[Delta]) -> list[Ob
     if len(deltas) == len(comparison.deltas):
         pairs: Iterable[tuple[Object, Object]] = comparison.matching.pairs
     else:
-        slots = [slot for delta in deltas for slot in delta.slots]
-        texts = [(slot.passing, slot.failing) for slot in slots if slot.is_whole]
-        pairs = dict.fromkeys([*texts, *outgrown(comparison.matching, slots)])
+        spots = [spot for delta in deltas for spot in delta.spots]
+        texts = [(spot.ours, spot.theirs) for spot in spots if spot.is_whole]
+        pairs = dict.fromkeys([*texts, *outgrown(comparison.matching, spots)])
     return [theirs for ours, theirs in pairs if ours.size > theirs.size and theirs.kind != "variable"]
 
 
-def outgrown(matching: Matching, slots: Iterable[Slot]) -> Iterator[tuple[Object, Object]]:
+def outgrown(matching: Matching, spots: Iterable[ValuePair]) -> Iterator[tuple[Object, Object]]:
     """Where the passing run has a pointer that leads behind the end of the failing run's object: what it leads into."""
-    for slot in slots:
-        value = matching.passing.memory.word(slot.passing.address + slot.offset) if slot.is_pointer else None
-        target = matching.passing.target(value or 0)
+    for target, _ in (spot.targets for spot in spots if spot.is_pointer):
         mate = matching.mates.get(target.object) if target.object is not None else None
         if target.object is not None and mate is not None and target.offset > mate.size:
             yield target.object, mate
@@ -127,22 +126,23 @@ class Compiler:
     def _place(self, o: Object, offset: int) -> Place:
         return (self.blocks[o], offset) if o in self.blocks else (None, o.address + offset)
 
-    def write(self, slot: Slot, into: Object, origin: Object) -> None:
-        size = origin.size - slot.offset if slot.is_whole else slot.size
-        data = self.source.memory.read(origin.address + slot.offset, size)
+    def write(self, spot: ValuePair, into: Object, origin: Object) -> None:
+        offset = spot.leaf.offset
+        size = origin.size - offset if spot.is_whole else spot.leaf.size
+        data = self.source.memory.read(origin.address + offset, size)
         if data is None:
             return
-        place = self._place(into, slot.offset)
-        if slot.is_pointer:
+        place = self._place(into, offset)
+        if spot.is_pointer:
             self._point(place, WORD.unpack(data)[0])
-        elif slot.bits is not None:
-            self._merge_bits(place, data, slot.bits)
+        elif spot.leaf.bits is not None:
+            self._merge_bits(place, data, spot.leaf.bits)
         else:
-            is_plain = slot.passing.shape is slot.failing.shape and not origin.shape.is_guessed
-            pointers = () if is_plain else self.source.pointers_within(origin, slot.offset, slot.offset + size)
-            self._put(place, self._blank(data, [p.offset - slot.offset for p in pointers if self._is_new(p.value)]))
+            is_plain = spot.ours.shape is spot.theirs.shape and not origin.shape.is_guessed
+            pointers = () if is_plain else self.source.pointers_within(origin, offset, offset + size)
+            self._put(place, self._blank(data, [p.offset - offset for p in pointers if self._is_new(p.value)]))
             for pointer in pointers:
-                self._point((place[0], place[1] + pointer.offset - slot.offset), pointer.value)
+                self._point((place[0], place[1] + pointer.offset - offset), pointer.value)
 
     def _blank(self, data: bytes, offsets: Sequence[int]) -> bytes:
         """Without the source's addresses of what is made anew: the same transfer for all its runs."""
@@ -260,7 +260,7 @@ class Obstacle(Exception):
 def script_change(comparison: StateComparison, deltas: Collection[Delta], is_forwards: bool) -> Script | None:
     """For the passing run when `is_forwards`, else for the failing one. None: one statement of C does it."""
     closed = close_configuration(deltas) if is_forwards else list(deltas)
-    statements = [delta.assignment if is_forwards else delta.undo for delta in closed if len(delta.slots) == 1]
+    statements = [delta.assignment if is_forwards else delta.undo for delta in closed if len(delta.spots) == 1]
     if len(closed) == len(statements) == 1 and statements[0] is not None:
         return None
     try:

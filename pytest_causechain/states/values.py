@@ -4,11 +4,10 @@ Pointers become text: what they lead to says more to a reader than where that li
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pytest_causechain.debugger.types import (
     ArrayType,
@@ -42,13 +41,14 @@ from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import drop_this, is_written_out, seen_from, write_part
 from pytest_causechain.states.shapes import IMAGE, Object, PlacedLeaf, RootVariable, Target
 
+if TYPE_CHECKING:
+    from pytest_causechain.states.deltas import MemoryDelta
+
 # A shorter one is more likely a number.
 LEAST_TEXT = 3
 Kind = Literal["value", "repoint", "create", "delete", "alias"]
 # Kinds of values that functions return in a register of this name.
 IN_ACCUMULATOR = (IntType, EnumType, CharType, BoolType, PointerType)
-# The members and elements of a path: ".at", "[3]", ".x".
-PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 
 
 def show_pointers(
@@ -249,12 +249,41 @@ def show_value(graph: MemoryGraph, o: Object, leaf: Leaf) -> str:
     return show_leaf(graph.layouts, leaf, graph.value(o, leaf), follow)
 
 
-class ValuePair:
-    """One leaf of a pair of objects, as a delta tells it."""
+class Difference:
+    """A difference in what a pointer to `base`, in an object of the failing run, leads to.
+
+    `kind` is set by who finds it. `requires` are those without which it makes no sense: a pointer to an object that
+    lies where the other run has none in a block."""
+
+    part = None
+
+    def __init__(self, matching: Matching, holder: Object, base: int) -> None:
+        self.matching, self.holder, self.base = matching, holder, base
+        self.kind: Kind = "value"
+        self.requires: list[MemoryDelta] = []
+        # What differs besides, and is written for it.
+        self.joined: list[ValuePair] = []
+
+    @property
+    def spots(self) -> list[ValuePair]:
+        """All that is written for it."""
+        return self.joined
+
+    @cached_property
+    def frame(self) -> int | None:
+        return self.matching.failing.naming.frame(self.holder, self.base)
+
+
+class ValuePair(Difference):
+    """One leaf of a pair of objects."""
 
     def __init__(self, matching: Matching, ours: Object, theirs: Object, place: PlacedLeaf) -> None:
-        self.matching, self.ours, self.theirs, self.place = matching, ours, theirs, place
-        self.leaf: Leaf = place.leaf
+        super().__init__(matching, theirs, 0 if place.run is None else place.run.base)
+        self.ours, self.theirs, self.place, self.leaf = ours, theirs, place, place.leaf
+
+    @property
+    def spots(self) -> list[ValuePair]:
+        return [self, *self.joined]
 
     # What differs
 
@@ -265,10 +294,6 @@ class ValuePair:
     @property
     def values(self) -> tuple[bytes, bytes]:
         return self.matching.passing.value(self.ours, self.leaf), self.matching.failing.value(self.theirs, self.leaf)
-
-    @property
-    def base(self) -> int:
-        return 0 if self.place.run is None else self.place.run.base
 
     @cached_property
     def is_pointer(self) -> bool:
@@ -450,10 +475,6 @@ class ValuePair:
         return self._told[1]
 
     @property
-    def frame(self) -> int | None:
-        return self.matching.failing.naming.frame(self.theirs, self.base)
-
-    @property
     def value_key(self) -> str | None:
         if not self.is_pointer:
             return None
@@ -465,12 +486,7 @@ class ValuePair:
 
     @cached_property
     def group(self) -> tuple[str, ...]:
-        naming = self.matching.failing.naming
-        root = naming.root(self.theirs, self.base)
-        if root is None:
-            return ("", naming.key(self.theirs, self.base), *PATH_PART.findall(self.path))
-        scope = "global" if root.frame is None else root.key.rpartition(":")[0]
-        return (scope, root.key, naming.key(self.theirs, self.base), *PATH_PART.findall(self.path))
+        return self.matching.failing.naming.group(self.theirs, self.base, self.path)
 
     @property
     def assignment(self) -> str | None:
