@@ -29,9 +29,9 @@ from pytest_causechain.debugger.types import (
     VariantType,
     VectorType,
 )
-from pytest_causechain.states.layout import POINTER_SIZE, VTABLE, Layouts, Leaf, show_leaf, show_text
+from pytest_causechain.states.layout import POINTER_SIZE, VTABLE, Layouts, Leaf, Span, show_leaf, show_text
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.shapes import Object, Span
+from pytest_causechain.states.shapes import Object
 
 if TYPE_CHECKING:
     from pytest_causechain.states.graph import MemoryGraph
@@ -55,11 +55,7 @@ class Buffers:
 
     def note(self, o: Object) -> Iterator[int]:
         """The buffers of all containers in an object, as they become known."""
-        region = self._memory.region(o.address)
-        assert region is not None
-        for offset, kind in o.shape.containers:
-            if not o.shape.is_present(region.data, o.address - region.start, offset, self._layouts.size(kind)):
-                continue
+        for offset, kind in o.shape.find_containers(*self._memory.around(o.address)):
             place = o.address + offset
             match self._layouts.container(kind):
                 case StringType(pointer=pointer):
@@ -143,12 +139,7 @@ class Containers:
         has_any = any(map(self._layouts.container, range(len(self._layouts.types))))
         for o in graph.objects if has_any else ():
             if not o.is_unset and o.kept is None and o.shape.containers:
-                region = self._memory.region(o.address)
-                assert region is not None
-                for offset, kind in o.shape.containers:
-                    size = self._layouts.size(kind)
-                    if not o.shape.is_present(region.data, o.address - region.start, offset, size):
-                        continue
+                for offset, kind in o.shape.find_containers(*self._memory.around(o.address)):
                     container = self.read(o, offset, kind)
                     if container is not None:
                         self.found[o, offset, kind] = container

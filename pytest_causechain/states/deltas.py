@@ -24,11 +24,11 @@ from pytest_causechain.debugger.types import (
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.states.containers import SHOWN, Container
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import VTABLE
+from pytest_causechain.states.layout import VTABLE, Span
 from pytest_causechain.states.matching import Matching, Pair, match_states
 from pytest_causechain.states.names import drop_this
 from pytest_causechain.states.outside import OtherCode, OutsideDelta, OutsideState, is_alike
-from pytest_causechain.states.shapes import Object, PlacedLeaf, Span
+from pytest_causechain.states.shapes import Object, PlacedLeaf
 from pytest_causechain.states.unfolding import no_collection
 from pytest_causechain.states.values import Difference, ValuePair
 
@@ -316,10 +316,8 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
         if ours.shape is not shape or shape.guesses or shape.raw:
             yield pair
             continue
-        left, right = passing.memory.region(ours.address), failing.memory.region(theirs.address)
-        assert left is not None and right is not None
-        at, there = ours.address - left.start, theirs.address - right.start
-        if shape.values(left.data, at) != shape.values(right.data, there):
+        left, right = passing.memory.around(ours.address), failing.memory.around(theirs.address)
+        if shape.values(*left) != shape.values(*right):
             yield pair
             continue
         if shape.is_text and (passing.hidden_words(ours) or failing.hidden_words(theirs)):
@@ -327,7 +325,7 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
             continue
         if shape.words is None:
             continue
-        for value, other in zip(shape.words(left.data, at), shape.words(right.data, there), strict=True):
+        for value, other in zip(shape.words(*left), shape.words(*right), strict=True):
             if not value and not other:
                 continue
             source, target = starts.get(value), their_starts.get(other)

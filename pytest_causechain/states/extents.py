@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from pytest_causechain.debugger.types import EnumType
-from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank, Span
 from pytest_causechain.states.memory import WORD, Memory
-from pytest_causechain.states.shapes import ElementRun, Object, Shape, Span
+from pytest_causechain.states.shapes import ElementRun, Object, Shape
 
 # So many elements tell whether a block holds an array.
 ELEMENTS_LOOKED_AT = 1_000
@@ -125,7 +125,7 @@ class Extents:
 
     def _fills_gaps(self, kind: int, data: bytes) -> bool:
         width = self._layouts.size(kind)
-        gaps = [at for at in self._layouts.gaps(kind) if not data[at]]
+        gaps = [at for span in self._layouts.gaps(kind) for at in range(*span) if not data[at]]
         return any(data[start + at] for start in range(width, len(data), width) for at in gaps)
 
     def shape(self, size: int, kept: Span | None, counted: Sequence[Counted]) -> Shape:

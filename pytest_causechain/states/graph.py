@@ -186,6 +186,10 @@ class MemoryGraph:
         data = self.memory.read(o.address, o.size)
         return data if data is not None else bytes(o.size)
 
+    def values(self, o: Object) -> object:
+        """All that is no pointer, to be compared with that of an object of the same shape."""
+        return o.shape.values(*self.memory.around(o.address))
+
     def leaves(self, o: Object) -> Iterator[PlacedLeaf]:
         """Each value of an object that is the program's."""
         return o.shape.leaves()
@@ -239,17 +243,12 @@ class MemoryGraph:
                     )
 
     def _sure_pointers(self, o: Object) -> Iterator[PointerValue]:
-        values = self.words(o)
-        if values:
-            for (at, kind, path), value in zip(o.shape.pointers(), values, strict=True):
-                yield PointerValue(at, kind, path, value, o.shape.base_of(at))
+        for (at, kind, path), value in zip(o.shape.pointers(), self.words(o), strict=True):
+            yield PointerValue(at, kind, path, value, o.shape.base_of(at))
 
     def words(self, o: Object) -> Sequence[int]:
         """The values of all that is surely a pointer, at the offsets its shape tells."""
-        region = self.memory.region(o.address)
-        if o.shape.words is None or region is None:
-            return ()
-        return o.shape.words(region.data, o.address - region.start)
+        return () if o.shape.words is None else o.shape.words(*self.memory.around(o.address))
 
     def hidden_pointers(self, o: Object, start: int = 0, end: int | None = None) -> Sequence[PointerValue]:
         """What may be a pointer, and leads to something, in a part of an object: only the value can tell in a union,

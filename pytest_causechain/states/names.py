@@ -239,13 +239,11 @@ class Naming:
 
     def _all_references(self, o: Object) -> Sequence[tuple[int, int]]:
         graph = self._graph
-        words, hidden = o.shape.words, graph.hidden_words(o)
-        if words is None:
+        hidden = graph.hidden_words(o)
+        if o.shape.words is None:
             return hidden
-        region = graph.memory.region(o.address)
-        assert region is not None
-        found = list(zip(o.shape.offsets, words(region.data, o.address - region.start), strict=True))
-        return found + list(hidden) if hidden else found
+        found = list(zip(o.shape.offsets, graph.words(o), strict=True))
+        return [*found, *hidden] if hidden else found
 
     def _write(self, node: Node, ways: Ways, written: dict[Node, Expression], is_key: bool) -> Expression:
         # Not by recursion: a list may be long.

@@ -19,9 +19,9 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.budget import UNLIMITED, Budget
 from pytest_causechain.states.containers import Buffers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS, Extents
-from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank, Span
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.shapes import Kind, Object, Shape, Span
+from pytest_causechain.states.shapes import Kind, Object, Shape
 
 # More are not unfolded, and that is told: a state of so many takes some seconds and half a gigabyte.
 OBJECTS_LIMIT = 500_000
@@ -246,8 +246,7 @@ class Unfolding:
         spans: Sequence[Span] = o.shape.raw
         if o.shape.is_text and o.kind != "text":
             spans = ((0, o.size),)
-        region = self._memory.region(o.address)
-        assert region is not None
+        data, place = self._memory.around(o.address)
         low = self._lowest_address
         for start, end in spans:
             if o.kept is not None:
@@ -256,11 +255,11 @@ class Unfolding:
             count = (end - start) // POINTER_SIZE
             if count <= 0:
                 continue
-            at = o.address + start - region.start
+            at = place + start
             words = (
-                SHORT_WORDS[count](region.data, at)
+                SHORT_WORDS[count](data, at)
                 if count < len(SHORT_WORDS)
-                else memoryview(region.data)[at : at + count * POINTER_SIZE].cast("Q")
+                else memoryview(data)[at : at + count * POINTER_SIZE].cast("Q")
             )
             for number, value in enumerate(words):
                 if low <= value < HIGHEST_ADDRESS and self.leads_somewhere(value):

@@ -401,12 +401,7 @@ class ValuePair(Difference):
             return False
         if one.shape is not other.shape or other.shape.is_text:
             return False
-        passing, failing = self.matching.passing, self.matching.failing
-        left, right = passing.memory.region(one.address), failing.memory.region(other.address)
-        assert left is not None and right is not None
-        return one.shape.values(left.data, one.address - left.start) == other.shape.values(
-            right.data, other.address - right.start
-        )
+        return self.matching.passing.values(one) == self.matching.failing.values(other)
 
     def _is_transferable(self, target: Target) -> bool:
         """Not a pointer into a frame that is gone, or one never set, nor one to a variable that the other run has not:
