@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -152,12 +152,7 @@ class Inquiry:
     def tally(self) -> Tally:
         """All experiments made so far."""
         tallies = [self._extra.tally, *(c.outcomes.tally for c in self._comparable.values())]
-        return Tally(
-            sum(t.pass_ for t in tallies),
-            sum(t.fail for t in tallies),
-            sum(t.unresolved for t in tallies),
-            sum(t.cached for t in tallies),
-        )
+        return Tally(*map(sum, zip(*map(astuple, tallies), strict=True)))
 
     def variables(self, cause: Isolated) -> frozenset[str]:
         """A cause that stays in its variables but takes on the value it ends with counts as another one."""

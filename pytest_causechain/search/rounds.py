@@ -10,7 +10,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import astuple
 from itertools import count
+from operator import sub
 from typing import Generic, Protocol, Self, TypeVar
 
 from pytest_causechain.model.chain import Tally
@@ -98,13 +100,7 @@ class Outcomes(Generic[C, Observed]):
 
     def since(self, earlier: Tally) -> Tally:
         """What was counted after `earlier`, a `tally` of these outcomes, had been read."""
-        now = self.tally
-        return Tally(
-            pass_=now.pass_ - earlier.pass_,
-            fail=now.fail - earlier.fail,
-            unresolved=now.unresolved - earlier.unresolved,
-            cached=now.cached - earlier.cached,
-        )
+        return Tally(*map(sub, astuple(self.tally), astuple(earlier)))
 
 
 class Search(Protocol[C_co]):

@@ -114,6 +114,15 @@ class Container:
     owned: tuple[Object, ...] = ()
     text: bytes | None = None
 
+    @property
+    def address(self) -> int:
+        return self.holder.address + self.offset
+
+    @property
+    def place(self) -> tuple[Object, int]:
+        """The object it lies in, and where that begins in its block."""
+        return self.holder, self.holder.shape.base_of(self.offset)
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -191,7 +200,7 @@ class Containers:
 
     def word(self, container: Container, member: int) -> int:
         """The pointer or number at the offset of a member."""
-        value = self._memory.word(container.holder.address + container.offset + member)
+        value = self._memory.word(container.address + member)
         if value is None:
             raise Unusable
         return value
@@ -199,7 +208,7 @@ class Containers:
     def _read_string(self, c: Container, plan: StringType) -> Container:
         start, length = self.word(c, plan.pointer), self.word(c, plan.length)
         width = self._layouts.size(plan.element)
-        local = c.holder.address + c.offset + plan.local
+        local = c.address + plan.local
         buffer = self._graph.starts.get(start)
         if start != local and (buffer is None or (length + 1) * width > buffer.size):
             raise Unusable
@@ -262,7 +271,7 @@ class Containers:
         return replace(c, size=count, parts=tuple(parts), owned=(table,))
 
     def _read_tree(self, c: Container, plan: TreeType) -> Container:
-        count, header = self.word(c, plan.count), c.holder.address + c.offset + plan.header
+        count, header = self.word(c, plan.count), c.address + plan.header
         nodes: list[Object] = []
         above: list[Object] = []
         at = self._memory.word(header + plan.parent)
@@ -290,7 +299,7 @@ class Containers:
 
     def _read_list(self, c: Container, plan: ListType) -> Container:
         # With links in both directions it ends where it began.
-        nodes = self._chain(c, plan, 0 if plan.count is None else c.holder.address + c.offset + plan.first)
+        nodes = self._chain(c, plan, 0 if plan.count is None else c.address + plan.first)
         if plan.count is not None and len(nodes) != self.word(c, plan.count):
             raise Unusable
         return replace(c, size=len(nodes), nodes=tuple((node, f"[{n}]") for n, node in enumerate(nodes)))
@@ -344,13 +353,13 @@ class Containers:
         return next((member for member in members if member.name == name), None)
 
     def _read_optional(self, c: Container, plan: OptionalType) -> Container:
-        flag = self._memory.read(c.holder.address + c.offset + plan.flag, 1)
+        flag = self._memory.read(c.address + plan.flag, 1)
         if flag not in (b"\0", b"\1"):
             raise Unusable
         return replace(c, size=flag[0])
 
     def _read_variant(self, c: Container, plan: VariantType) -> Container:
-        data = self._memory.read(c.holder.address + c.offset + plan.index, plan.width)
+        data = self._memory.read(c.address + plan.index, plan.width)
         index = int.from_bytes(data or b"\xff", "little")
         return replace(c, size=index if index < len(plan.elements) else -1)
 
@@ -402,7 +411,7 @@ class Containers:
         if c.text is not None:
             is_bits = isinstance(c.plan, BitVectorType)
             return c.text.decode("ascii") if is_bits else show_text(c.text.replace(b"\0", b"\\0"))
-        place = c.holder.address + c.offset
+        place = c.address
         match c.plan:
             case OptionalType(value=value, element=element):
                 return self.show(place + value, element, depth) if c.size else "nullopt"

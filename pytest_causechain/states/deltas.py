@@ -44,7 +44,7 @@ class ContainerPair(Difference):
     assignment = undo = value_key = None
 
     def __init__(self, matching: Matching, ours: Container, theirs: Container) -> None:
-        super().__init__(matching, theirs.holder, theirs.holder.shape.base_of(theirs.offset))
+        super().__init__(matching, *theirs.place)
         self.ours, self.theirs = ours, theirs
 
     @cached_property
@@ -446,7 +446,7 @@ def follow_key(graph: MemoryGraph, failing: MemoryGraph, o: Object, base: int) -
     if variable is None:
         return None
     start = variable.address
-    nodes = [*((step.source, step.source.shape.base_of(step.at)) for step in steps[1:]), (o, base)]
+    nodes = [*(step.start for step in steps[1:]), (o, base)]
     for step, (_, inner) in zip(steps, nodes, strict=True) if steps else ():
         value = graph.memory.word(start + step.at)
         if not value:

@@ -21,7 +21,7 @@ from pytest_causechain.states.shapes import Object, RootVariable
 from pytest_causechain.states.unfolding import no_collection
 
 if TYPE_CHECKING:
-    from pytest_causechain.states.containers import Container, Owner
+    from pytest_causechain.states.containers import Container
     from pytest_causechain.states.graph import MemoryGraph
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -97,6 +97,10 @@ class Step(NamedTuple):
     at: int
     inside: int
 
+    @property
+    def start(self) -> Node:
+        return self.source, self.source.shape.base_of(self.at)
+
 
 # From each object to the step that leads there; None: it is a variable.
 Ways = dict[Node, Step | None]
@@ -113,13 +117,13 @@ class Naming:
         self._in_pools: dict[Object, defaultdict[int, list[tuple[int, int]]]] = {}
 
     def name(self, o: Object, base: int = 0) -> str:
-        return str(self._write((o, base), self._short_ways, self._names, is_key=False))
+        return str(self._write((o, base), is_key=False))
 
     def frame(self, o: Object, base: int = 0) -> int | None:
-        return self._write((o, base), self._short_ways, self._names, is_key=False).frame
+        return self._write((o, base), is_key=False).frame
 
     def key(self, o: Object, base: int = 0) -> str:
-        return str(self._write((o, base), self._lasting_ways, self._keys, is_key=True))
+        return str(self._write((o, base), is_key=True))
 
     @cached_property
     def order(self) -> dict[Node, int]:
@@ -135,7 +139,7 @@ class Naming:
         steps: list[Step] = []
         while (step := self._lasting_ways.get((o, base))) is not None:
             steps.append(step)
-            o, base = step.source, step.source.shape.base_of(step.at)
+            o, base = step.start
         return o if isinstance(o, RootVariable) else None, steps[::-1]
 
     def group(self, o: Object, base: int, path: str) -> tuple[str, ...]:
@@ -150,7 +154,7 @@ class Naming:
         """The objects its name leads through, itself first."""
         found = [(o, base)]
         while (step := self._short_ways.get(found[-1])) is not None:
-            found.append((step.source, step.source.shape.base_of(step.at)))
+            found.append(step.start)
         return found
 
     @cached_property
@@ -245,7 +249,8 @@ class Naming:
         found = list(zip(o.shape.offsets, graph.words(o), strict=True))
         return [*found, *hidden] if hidden else found
 
-    def _write(self, node: Node, ways: Ways, written: dict[Node, Expression], is_key: bool) -> Expression:
+    def _write(self, node: Node, is_key: bool) -> Expression:
+        ways, written = (self._lasting_ways, self._keys) if is_key else (self._short_ways, self._names)
         # Not by recursion: a list may be long.
         pending = [node]
         while pending:
@@ -253,37 +258,32 @@ class Naming:
             owner = self._graph.containers.owners.get(o) if not base else None
             if pending[-1] in written:
                 pending.pop()
-            elif owner is not None and self._holder(owner) not in pending:
-                if self._holder(owner) in written:
-                    container = self._container(written[self._holder(owner)], owner.container, is_key)
+            elif owner is not None and (holder := owner.container.place) not in pending:
+                if holder in written:
+                    container = self._container(written[holder], owner.container, is_key)
                     written[o, base] = Expression(f"&{container}{owner.label}", container.frame)
                 else:
-                    pending.append(self._holder(owner))
+                    pending.append(holder)
             elif step is not None:
-                source = (step.source, step.source.shape.base_of(step.at))
-                if source in written:
-                    expression = self._expression(written[source], step, is_key)
+                if step.start in written:
+                    expression = self._expression(written[step.start], step, is_key)
                     if isinstance(o, RootVariable):  # its parts follow its own name, not a pointer's
                         expression = Expression(write_part(False, str(expression), "[]"), expression.frame)
                     written[o, base] = expression
                 else:
-                    pending.append(source)
+                    pending.append(step.start)
             elif isinstance(o, RootVariable) and not base:
                 written[o, base] = Expression(o.key if is_key else o.name, o.frame)
             elif base:
                 # Nothing leads to it but what leads to the block it lies in.
-                whole = self._write((o, 0), ways, written, is_key)
+                whole = self._write((o, 0), is_key)
                 written[o, base] = Expression(f"({whole} + {base} bytes)", whole.frame)
             else:
                 others = [n for n in ways if n[0] is o]
-                first = self._write(others[0], ways, written, is_key) if others else Expression("?", None)
+                first = self._write(others[0], is_key) if others else Expression("?", None)
                 back = f" - {others[0][1]} bytes" if others else ""
                 written[o, base] = Expression(f"({first}{back})", first.frame)
         return written[node]
-
-    def _holder(self, owner: Owner) -> Node:
-        container = owner.container
-        return container.holder, container.holder.shape.base_of(container.offset)
 
     def _container(self, holder: Expression, container: Container, is_key: bool) -> Expression:
         path = container.holder.shape.path_to(container.offset, container.type) or ""
@@ -293,12 +293,10 @@ class Naming:
         return holder.part(run is not None and run.is_direct, path)
 
     def container_name(self, container: Container) -> str:
-        node = container.holder, container.holder.shape.base_of(container.offset)
-        return str(self._container(self._write(node, self._short_ways, self._names, False), container, False))
+        return str(self._container(self._write(container.place, is_key=False), container, is_key=False))
 
     def container_key(self, container: Container) -> str:
-        node = container.holder, container.holder.shape.base_of(container.offset)
-        return str(self._container(self._write(node, self._lasting_ways, self._keys, True), container, True))
+        return str(self._container(self._write(container.place, is_key=True), container, is_key=True))
 
     def _expression(self, source: Expression, step: Step, is_key: bool) -> Expression:
         kind, path, is_direct = step.source.shape.pointer_at(step.at)

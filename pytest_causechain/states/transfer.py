@@ -33,32 +33,30 @@ STDIN = 0
 
 def transfer_to_passing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Transfer:
     """Moves the passing run towards the failing one, as every experiment does."""
-    compiler = compile_for_passing_run(comparison, deltas)
-    return compiler.transfer(comparison.outside.change(find_parts(deltas), is_forwards=True))
+    return _transfer(comparison, deltas, is_forwards=True)
 
 
 def transfer_to_failing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Transfer:
     """Undoes differences in the failing run."""
-    compiler = compile_for_failing_run(comparison, deltas)
-    return compiler.transfer(comparison.outside.change(find_parts(deltas), is_forwards=False))
+    return _transfer(comparison, deltas, is_forwards=False)
 
 
-def compile_for_passing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Compiler:
+def _transfer(comparison: StateComparison, deltas: Collection[Delta], is_forwards: bool) -> Transfer:
+    surroundings = comparison.outside.change(find_parts(deltas), is_forwards)
+    return compile_change(comparison, deltas, is_forwards).transfer(surroundings)
+
+
+def compile_change(comparison: StateComparison, deltas: Collection[Delta], is_forwards: bool) -> Compiler:
+    """Of the passing run when `is_forwards`, else of the failing one."""
     matching = comparison.matching
-    compiler = Compiler(matching.passing, matching.failing, matching.mates)
-    for delta in close_configuration(deltas):
+    if is_forwards:
+        compiler = Compiler(matching.passing, matching.failing, matching.mates)
+    else:
+        compiler = Compiler(matching.failing, matching.passing, matching.mates)
+        compiler.enlarge(too_small(comparison, deltas))
+    for delta in close_configuration(deltas) if is_forwards else deltas:
         for spot in delta.spots:
-            compiler.write(spot, spot.ours, spot.theirs)
-    return compiler
-
-
-def compile_for_failing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Compiler:
-    matching = comparison.matching
-    compiler = Compiler(matching.failing, matching.passing, matching.mates)
-    compiler.enlarge(too_small(comparison, deltas))
-    for delta in deltas:
-        for spot in delta.spots:
-            compiler.write(spot, spot.theirs, spot.ours)
+            compiler.write(spot, *((spot.ours, spot.theirs) if is_forwards else (spot.theirs, spot.ours)))
     return compiler
 
 
@@ -157,10 +155,7 @@ class Compiler:
 
     def _put(self, place: Place, data: bytes) -> None:
         holder, at = place
-        if holder is None:
-            self.writes.append((at, data))
-        else:
-            self.contents[holder][at : at + len(data)] = data
+        self._store(holder, at, data)
         for place in [place for place in self.pointers if place[0] == holder and at <= place[1] < at + len(data)]:
             del self.pointers[place]
 
@@ -270,8 +265,7 @@ def script_change(comparison: StateComparison, deltas: Collection[Delta], is_for
 
 
 def _script(comparison: StateComparison, deltas: Collection[Delta], is_forwards: bool) -> Script:
-    compile_change = compile_for_passing_run if is_forwards else compile_for_failing_run
-    writer = _Writer(compile_change(comparison, deltas))
+    writer = _Writer(compile_change(comparison, deltas, is_forwards))
     commands = ["frame 0", *writer.write()]
     surroundings = comparison.outside.change(find_parts(deltas), is_forwards)
     if surroundings.code is not None:
@@ -342,21 +336,24 @@ class _Writer:
         yield from _store(place, data, present)
 
     def _store_pointers(self) -> Iterator[str]:
-        for (holder, at), value in self._compiler.pointers.items():
+        for place, value in self._compiler.pointers.items():
             told = self._locate(value) if isinstance(value, int) else f"$block{value[0]} + {value[1]}"
-            register = find_register(at) if holder is None else None
+            register = find_register(place[1]) if place[0] is None else None
             if register is not None:
                 yield f"set ${register[0]} = {told}"
             else:
-                place = self._locate(at) if holder is None else f"$block{holder} + {at}"
-                yield f"set {{unsigned long}} ({place}) = {told}"
+                yield f"set {{unsigned long}} ({self._locate_place(place)}) = {told}"
 
     def _store_bits(self) -> Iterator[str]:
-        for (holder, at), byte in self._compiler.bit_fields.items():
-            if holder is None:
-                yield from self._store(at, bytes([byte]))
+        for place, byte in self._compiler.bit_fields.items():
+            if place[0] is None:
+                yield from self._store(place[1], bytes([byte]))
             else:
-                yield from _store(f"$block{holder} + {at}", bytes([byte]))
+                yield from _store(self._locate_place(place), bytes([byte]))
+
+    def _locate_place(self, place: Place) -> str:
+        holder, at = place
+        return self._locate(at) if holder is None else f"$block{holder} + {at}"
 
     def _locate(self, address: int) -> str:
         """The address as gdb computes it in a run of its own."""
