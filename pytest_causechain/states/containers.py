@@ -6,7 +6,7 @@ is left the plain struct that it is. Unfolding asks for the buffers as they beco
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -60,25 +60,19 @@ class Buffers:
             match self._layouts.container(kind):
                 case StringType(pointer=pointer):
                     self.texts.add(self._word(place + pointer))
-                case VectorType(start=start, finish=finish, end=end):
-                    block = self._word(place + start)
-                    yield from self._note_one(block, block, self._word(place + finish), self._word(place + end))
+                case VectorType() as vector:
+                    yield from self._note_all(vector, place)
                 case DequeType() as deque:
-                    yield from self._note_deque(place, deque)
+                    first, last = self._word(place + deque.start_node), self._word(place + deque.finish_node)
+                    table = self._word(place + deque.map)
+                    end = table + self._memory.blocks.get(table, 0)
+                    if table <= first <= last < end:
+                        yield from self._note_one(table, first, last + POINTER_SIZE, end)
+                        yield from self._note_all(deque, place)
 
-    def _note_deque(self, place: int, deque: DequeType) -> Iterator[int]:
-        first, last = self._word(place + deque.start_node), self._word(place + deque.finish_node)
-        table = self._word(place + deque.map)
-        size = self._memory.blocks.get(table, 0)
-        if not table <= first <= last < table + size:
-            return
-        yield from self._note_one(table, first, last + POINTER_SIZE, table + size)
-        begin, behind = self._word(place + deque.start_cur), self._word(place + deque.finish_cur)
-        capacity = self._word(place + deque.start_last) - self._word(place + deque.start_first)
-        for at in range(first, last + 1, POINTER_SIZE):
-            block = self._word(at)
-            end = block + capacity
-            yield from self._note_one(block, begin if at == first else block, behind if at == last else end, end)
+    def _note_all(self, plan: VectorType | DequeType, place: int) -> Iterator[int]:
+        for buffer in find_buffers(plan, place, self._word):
+            yield from self._note_one(*buffer)
 
     def _note_one(self, block: int, start: int, end: int, limit: int) -> Iterator[int]:
         if block and block <= start <= end <= limit <= block + self._memory.blocks.get(block, 0):
@@ -96,6 +90,22 @@ class Buffers:
 
     def _word(self, address: int) -> int:
         return self._memory.word(address) or 0
+
+
+def find_buffers(
+    plan: VectorType | DequeType, place: int, word: Callable[[int], int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Of each buffer of a container: where it begins, where its elements begin and end, and the room for them ends."""
+    if isinstance(plan, VectorType):
+        start, finish, end = (word(place + member) for member in (plan.start, plan.finish, plan.end))
+        yield start, start, finish, end
+        return
+    first, last = word(place + plan.start_node), word(place + plan.finish_node)
+    capacity = word(place + plan.start_last) - word(place + plan.start_first)
+    for at in range(first, last + 1, POINTER_SIZE):
+        block = word(at)
+        start = word(place + plan.start_cur) if at == first else block
+        yield block, start, word(place + plan.finish_cur) if at == last else block + capacity, block + capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +233,27 @@ class Containers:
         return replace(c, size=length, text=text if length else b"")
 
     def _read_vector(self, c: Container, plan: VectorType) -> Container:
-        start, finish, end = (self.word(c, member) for member in (plan.start, plan.finish, plan.end))
-        width = self._layouts.size(plan.element)
-        if not start and not end:
-            return c
-        buffer = self._graph.starts.get(start)
-        if buffer is None or not start <= finish <= end <= start + buffer.size or not width or (finish - start) % width:
+        is_empty = not self.word(c, plan.start) and not self.word(c, plan.end)
+        return c if is_empty else self._read_buffers(c, plan)
+
+    def _read_deque(self, c: Container, plan: DequeType) -> Container:
+        table = self._graph.starts.get(self.word(c, plan.map))
+        first, last = self.word(c, plan.start_node), self.word(c, plan.finish_node)
+        if table is None or not first <= last < first + POINTER_SIZE * ELEMENTS_LIMIT:
             raise Unusable
-        return replace(c, size=(finish - start) // width, parts=((buffer, (0, finish - start), 0),))
+        return replace(self._read_buffers(c, plan), owned=(table,))
+
+    def _read_buffers(self, c: Container, plan: VectorType | DequeType) -> Container:
+        width, parts, count = self._layouts.size(plan.element), [], 0
+        for block, start, end, limit in find_buffers(plan, c.address, lambda at: self._memory.word(at) or 0):
+            buffer = self._graph.starts.get(block)
+            if buffer is None or not block <= start <= end <= limit <= block + buffer.size:
+                raise Unusable
+            if not width or (end - start) % width:
+                raise Unusable
+            parts.append((buffer, (start - block, end - block), count - (start - block) // width))
+            count += (end - start) // width
+        return replace(c, size=count, parts=tuple(parts))
 
     def _read_bits(self, c: Container, plan: BitVectorType) -> Container:
         start, finish = self.word(c, plan.start), self.word(c, plan.finish)
@@ -246,29 +269,6 @@ class Containers:
         # The first bit comes first; as digits, since each of very many shifts would take as long as all of this.
         text = f"{int.from_bytes(data, 'little'):0{count}b}"[::-1][:count].encode()
         return replace(c, size=count, owned=(buffer,), text=text)
-
-    def _read_deque(self, c: Container, plan: DequeType) -> Container:
-        width, first_node, last_node = (
-            self._layouts.size(plan.element),
-            self.word(c, plan.start_node),
-            self.word(c, plan.finish_node),
-        )
-        table = self._graph.starts.get(self.word(c, plan.map))
-        if table is None or not width or not first_node <= last_node < first_node + 8 * ELEMENTS_LIMIT:
-            raise Unusable
-        parts, count = [], 0
-        for at in range(first_node, last_node + 1, 8):
-            block = self._graph.starts.get(self._memory.word(at) or 0)
-            if block is None:
-                raise Unusable
-            start = self.word(c, plan.start_cur) - block.address if at == first_node else 0
-            capacity = self.word(c, plan.start_last) - self.word(c, plan.start_first)
-            end = self.word(c, plan.finish_cur) - block.address if at == last_node else capacity
-            if not 0 <= start <= end <= block.size:
-                raise Unusable
-            parts.append((block, (start, end), count - start // width))
-            count += (end - start) // width
-        return replace(c, size=count, parts=tuple(parts), owned=(table,))
 
     def _read_tree(self, c: Container, plan: TreeType) -> Container:
         count, header = self.word(c, plan.count), c.address + plan.header

@@ -320,7 +320,7 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
         if shape.values(*left) != shape.values(*right):
             yield pair
             continue
-        if shape.is_text and (passing.hidden_words(ours) or failing.hidden_words(theirs)):
+        if shape.is_text and (passing.hidden_pointers(ours) or failing.hidden_pointers(theirs)):
             yield pair
             continue
         if shape.words is None:
@@ -349,7 +349,7 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[ValuePair]:
         shape = theirs.shape.widen(ours.shape) if theirs.kept is None else theirs.shape
         places = shape.open_leaves(left, right)
     # Equal bytes are equal values, unless some of them are addresses.
-    is_sure = not (passing.hidden_words(ours) or failing.hidden_words(theirs)) and ours.shape is theirs.shape
+    is_sure = not (passing.hidden_pointers(ours) or failing.hidden_pointers(theirs)) and ours.shape is theirs.shape
     for place in places:
         start, end = place.leaf.offset, place.leaf.offset + place.leaf.size
         is_pointer = failing.layouts.is_pointer(place.leaf.type)

@@ -18,7 +18,6 @@ from pytest_causechain.debugger.types import ArrayType
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.budget import UNLIMITED, Budget
 from pytest_causechain.states.containers import Containers
-from pytest_causechain.states.extents import HIGHEST_ADDRESS
 from pytest_causechain.states.layout import BYTE, INTEGER, POINTER_SIZE, Layouts, Leaf
 from pytest_causechain.states.memory import Memory, usable_size
 from pytest_causechain.states.names import Naming
@@ -225,7 +224,7 @@ class MemoryGraph:
 
     def pointers(self, o: Object) -> list[PointerValue]:
         """Each pointer in an object; also what may be one, and leads to something."""
-        return [*self._sure_pointers(o), *self.hidden_pointers(o)]
+        return [*map(PointerValue, o.shape.offsets, self.words(o)), *self.hidden_pointers(o)]
 
     def references(self, o: Object) -> list[PointerValue]:
         """The same, and numbers as large as a pointer that are the address of an object."""
@@ -238,46 +237,27 @@ class MemoryGraph:
             if self.layouts.is_address_sized(place.leaf):
                 value = self.memory.word(o.address + place.leaf.offset)
                 if value in self.starts:
-                    yield PointerValue(
-                        place.leaf.offset, BYTE, place.path, value or 0, o.shape.base_of(place.leaf.offset)
-                    )
-
-    def _sure_pointers(self, o: Object) -> Iterator[PointerValue]:
-        for (at, kind, path), value in zip(o.shape.pointers(), self.words(o), strict=True):
-            yield PointerValue(at, kind, path, value, o.shape.base_of(at))
+                    yield PointerValue(place.leaf.offset, value or 0)
 
     def words(self, o: Object) -> Sequence[int]:
         """The values of all that is surely a pointer, at the offsets its shape tells."""
         return () if o.shape.words is None else o.shape.words(*self.memory.around(o.address))
 
-    def hidden_pointers(self, o: Object, start: int = 0, end: int | None = None) -> Sequence[PointerValue]:
-        """What may be a pointer, and leads to something, in a part of an object: only the value can tell in a union,
-        and in memory of which nothing is known."""
-        words = self._unfolding.hidden.get(o)
-        if words is None:
-            return ()
-        first = bisect_left(words, (start, 0))
-        last = bisect_right(words, ((o.size if end is None else end) - POINTER_SIZE, HIGHEST_ADDRESS))
-        return [self._hidden_pointer(o, offset, value) for offset, value in words[first:last]]
-
-    def _hidden_pointer(self, o: Object, offset: int, value: int) -> PointerValue:
-        kind, path, _ = o.shape.pointer_at(offset)
-        return PointerValue(offset, kind, path, value, o.shape.base_of(offset))
-
-    def hidden_words(self, o: Object) -> Sequence[tuple[int, int]]:
-        """Offset and value of the same."""
+    def hidden_pointers(self, o: Object) -> Sequence[PointerValue]:
+        """What may be a pointer, and leads to something: only the value can tell in a union, and in memory of which
+        nothing is known."""
         return self._unfolding.hidden.get(o, ())
 
     def pointers_within(self, o: Object, start: int, end: int) -> Sequence[PointerValue]:
         """All pointers in a part of which the other run knows nothing, or a union."""
         if o.parts is None:
-            return self.hidden_pointers(o, start, end)
-        if o not in self._pool_pointers:
-            self._pool_pointers[o] = sorted(self.pointers(o), key=lambda pointer: pointer.offset)
-        pointers = self._pool_pointers[o]
-        first = bisect_left(pointers, start, key=lambda pointer: pointer.offset)
-        last = bisect_right(pointers, end - POINTER_SIZE, key=lambda pointer: pointer.offset)
-        return pointers[first:last]
+            pointers = self.hidden_pointers(o)
+        else:
+            if o not in self._pool_pointers:
+                self._pool_pointers[o] = sorted(self.pointers(o))
+            pointers = self._pool_pointers[o]
+        first = bisect_left(pointers, start, key=attrgetter("offset"))
+        return pointers[first : bisect_right(pointers, end - POINTER_SIZE, key=attrgetter("offset"))]
 
     def target(self, address: int) -> Target:
         found = self._targets.get(address)
@@ -288,14 +268,8 @@ class MemoryGraph:
     def _find_target(self, address: int) -> Target:
         if not address:
             return Target(None, 0)
-        unfolding = self._unfolding
-        if (o := unfolding.starts.get(address)) is not None:
-            return Target(o, 0)
-        if (variable := unfolding.variable_at(address)) is not None:
-            return Target(variable, address - variable.address)
-        start = unfolding.start(address)
-        if start is not None and (o := unfolding.starts.get(start)) is not None:
-            return Target(o, address - start)
+        if (o := self._unfolding.object_at(address)) is not None:
+            return Target(o, address - o.address)
         region = self.memory.region(address)
         if region is not None and region.kind == "image":
             return Target(None, self.visit.load_map.to_file(address), IMAGE)

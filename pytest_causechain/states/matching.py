@@ -432,9 +432,9 @@ class _Walk:
         passing, failing = self._passing, self._failing
         if ours.shape is theirs.shape:
             found = [pair for pair in zip(passing.words(ours), failing.words(theirs), strict=True) if all(pair)]
-            values = dict(failing.hidden_words(theirs))
+            values = dict(failing.hidden_pointers(theirs))
             if values:
-                found += [(value, values[at]) for at, value in passing.hidden_words(ours) if at in values]
+                found += [(value, values[at]) for at, value in passing.hidden_pointers(ours) if at in values]
             return found
         values = {pointer.offset: pointer.value for pointer in failing.pointers(theirs)}
         return [(p.value, values[p.offset]) for p in passing.pointers(ours) if p.offset in values]

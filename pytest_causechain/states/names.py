@@ -243,7 +243,7 @@ class Naming:
 
     def _all_references(self, o: Object) -> Sequence[tuple[int, int]]:
         graph = self._graph
-        hidden = graph.hidden_words(o)
+        hidden = graph.hidden_pointers(o)
         if o.shape.words is None:
             return hidden
         found = list(zip(o.shape.offsets, graph.words(o), strict=True))

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, REMEMBERED_SIZE, Layouts, Leaf, Rank, Span, find_gaps
 
@@ -110,12 +110,12 @@ class Shape:
     @cached_property
     def offsets(self) -> Sequence[int]:
         """Of all that is surely a pointer, in order of the runs."""
-        return [at for at, _, _ in self.pointers()]
+        return [at for at, _ in self._pointers()]
 
     @cached_property
     def texts(self) -> Sequence[int]:
         """Which of them, by number, lead to characters."""
-        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.is_char(kind)]
+        return [number for number, (_, kind) in enumerate(self._pointers()) if self.layouts.is_char(kind)]
 
     def _spread(self, pattern: Callable[[int], Collection[T]]) -> Iterator[tuple[ElementRun, str, int, T]]:
         """What a type has, in each element of it: with the run, and the path and offset of the element."""
@@ -143,14 +143,14 @@ class Shape:
             types += [kind for _, kind, _ in found] * run.count
         reader = self._reader(pieces)
         if self.kept is not None and reader is not None:
-            types = [kind for at, kind, _ in self.pointers() if self.layouts.rank(kind) == rank]
+            types = [kind for _, kind in self._pointers() if self.layouts.rank(kind) == rank]
         return None if reader is None else (reader, types)
 
-    def pointers(self) -> Iterator[tuple[int, int, str]]:
-        """Offset, type pointed to and path of all that is surely a pointer."""
-        for run, where, start, (at, kind, path) in self._spread(self.layouts.pointers):
+    def _pointers(self) -> Iterator[tuple[int, int]]:
+        """Offset and type pointed to of all that is surely a pointer."""
+        for run, _, start, (at, kind, _) in self._spread(self.layouts.pointers):
             if run.reaches(at + POINTER_SIZE) and self.holds(start + at):
-                yield start + at, kind, where + path
+                yield start + at, kind
 
     def base_of(self, offset: int) -> int:
         run = self.run_at(offset)
@@ -477,12 +477,8 @@ class Target:
     module: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PointerValue:
-    """`path` is what stands behind the name of the run at `base`; `type` is the one pointed to."""
+class PointerValue(NamedTuple):
+    """Where in an object a pointer lies, and its value."""
 
     offset: int
-    type: int
-    path: str
     value: int
-    base: int = 0

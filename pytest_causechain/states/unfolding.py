@@ -21,7 +21,7 @@ from pytest_causechain.states.containers import Buffers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS, Extents
 from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank, Span
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.shapes import Kind, Object, Shape
+from pytest_causechain.states.shapes import Kind, Object, PointerValue, Shape
 
 # More are not unfolded, and that is told: a state of so many takes some seconds and half a gigabyte.
 OBJECTS_LIMIT = 500_000
@@ -79,8 +79,8 @@ class Unfolding:
         self._buffers = Buffers(layouts, memory)
         self.objects = list(variables)
         self.starts: dict[int, Object] = {}
-        # Offset and value of what may be a pointer, and leads to something.
-        self.hidden: dict[Object, list[tuple[int, int]]] = {}
+        # What may be a pointer, and leads to something.
+        self.hidden: dict[Object, list[PointerValue]] = {}
         self._known = sorted(variables, key=lambda o: o.address)
         self._known_starts = [o.address for o in self._known]
         # By rank: what is to be looked through for pointers of that rank.
@@ -226,14 +226,14 @@ class Unfolding:
 
     def _find_hidden(self, o: Object) -> None:
         """What may be a pointer in a union or in bytes of which nothing is known, and leads to something."""
-        found: list[tuple[int, int]] = []
+        found: list[PointerValue] = []
         for offset, (kind, _, _) in o.shape.guesses.items():
             value = self._memory.word(o.address + offset)
             if value and self.leads_somewhere(value):
-                found.append((offset, value))
+                found.append(PointerValue(offset, value))
                 self._refer(value, kind)
         for offset, value in self._find_raw(o):
-            found.append((offset, value))
+            found.append(PointerValue(offset, value))
             self._refer(value, BYTE)
         if found:
             self.hidden[o] = sorted(found)
@@ -312,10 +312,11 @@ class Unfolding:
             return self._known[index]
         return None
 
-    def start(self, address: int) -> int | None:
-        """Where the block, vector or text begins that an address lies in."""
-        place = self._place(address)
-        return None if place is None else place[1]
+    def object_at(self, address: int) -> Object | None:
+        """The variable, block, vector or text that an address lies in."""
+        found = self.starts.get(address) or self.variable_at(address)
+        place = self._place(address) if found is None else None
+        return found if place is None else self.starts.get(place[1])
 
     def _place(self, address: int) -> tuple[Kind, int, int] | None:
         """Kind, start and size of what an address lies in; the size of a text or vector is found when it is needed."""
@@ -366,6 +367,7 @@ class Unfolding:
                 known.size = start - known.address
                 known.shape = self._extents.shape(known.size, None, [(0, known.type, None)])
                 known.parts = None
+                self.hidden[known] = [p for p in self.hidden.get(known, ()) if p.offset <= known.size - POINTER_SIZE]
         insort(self._allocas, start)
 
     def _word(self, address: int) -> int:

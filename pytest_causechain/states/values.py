@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_causechain.debugger.types import (
     ArrayType,
@@ -217,7 +217,7 @@ def show_raw(graph: MemoryGraph, o: Object, offset: int, first: int) -> str:
     """Memory of unknown type from an offset on, word by word, so that the word of number `first` is among those
     shown."""
     data = graph.contents(o)
-    pointers = {pointer.offset: pointer.value for pointer in graph.hidden_pointers(o)}
+    pointers = dict(graph.hidden_pointers(o))
     start = first if first >= MEMBERS_SHOWN else 0
     words = ["..."] if start else []
     for at in range(offset + start * POINTER_SIZE, len(data) - POINTER_SIZE + 1, POINTER_SIZE):
@@ -274,6 +274,16 @@ class Difference:
         return self.matching.failing.naming.frame(self.holder, self.base)
 
 
+class Telling(NamedTuple):
+    """Both values, the new one as it can be assigned in the passing run, and the old one in the failing run."""
+
+    passing: str
+    failing: str
+    remark: str = ""
+    new: str | None = None
+    old: str | None = None
+
+
 class ValuePair(Difference):
     """One leaf of a pair of objects."""
 
@@ -295,11 +305,17 @@ class ValuePair(Difference):
     def values(self) -> tuple[bytes, bytes]:
         return self.matching.passing.value(self.ours, self.leaf), self.matching.failing.value(self.theirs, self.leaf)
 
+    @property
+    def words(self) -> tuple[int, int]:
+        """The values of a pointer, or of what is as large."""
+        left, right = self.values
+        return int.from_bytes(left, "little"), int.from_bytes(right, "little")
+
     @cached_property
     def is_pointer(self) -> bool:
         """Also of a number that is the address of an object."""
         if self.layouts.is_address_sized(self.leaf):
-            left, right = (WORD.unpack(value)[0] for value in self.values)
+            left, right = self.words
             return right in self.matching.failing.starts or (not right and left in self.matching.passing.starts)
         return self.layouts.is_pointer(self.leaf.type)
 
@@ -356,8 +372,8 @@ class ValuePair(Difference):
         if not isinstance(self.layouts.type(self.leaf.type), UnionType | CharType):
             return left, right
         matching, start, end = self.matching, self.leaf.offset, self.leaf.offset + self.leaf.size
-        ours = {p.offset: p.value for p in matching.passing.pointers_within(self.ours, start, end)}
-        theirs = {p.offset: p.value for p in matching.failing.pointers_within(self.theirs, start, end)}
+        ours = dict(matching.passing.pointers_within(self.ours, start, end))
+        theirs = dict(matching.failing.pointers_within(self.theirs, start, end))
         if not ours and not theirs:
             return left, right
         changed = bytearray(left)
@@ -374,7 +390,7 @@ class ValuePair(Difference):
     @cached_property
     def targets(self) -> tuple[Target, Target]:
         """What the pointer leads to in either run."""
-        left, right = (WORD.unpack(value)[0] for value in self.values)
+        left, right = self.words
         return self.matching.passing.target(left), self.matching.failing.target(right)
 
     def _find_pointer_kind(self) -> Kind | None:
@@ -449,7 +465,7 @@ class ValuePair(Difference):
         name = naming.name(self.theirs, self.base)
         remark = " (not set yet)" if self.theirs.is_unset else ""
         part = self._part(name, naming.shorten(self.theirs, self.path))
-        return drop_this(self.matching.failing, part, self.frame) + self._told[2] + remark
+        return drop_this(self.matching.failing, part, self.frame) + self._told.remark + remark
 
     def _part(self, name: str, path: str) -> str:
         run = self.place.run
@@ -463,11 +479,11 @@ class ValuePair(Difference):
 
     @property
     def passing(self) -> str:
-        return self._told[0]
+        return self._told.passing
 
     @property
     def failing(self) -> str:
-        return self._told[1]
+        return self._told.failing
 
     @property
     def value_key(self) -> str | None:
@@ -485,11 +501,11 @@ class ValuePair(Difference):
 
     @property
     def assignment(self) -> str | None:
-        return self._assign(self.matching.passing, self.ours, self._told[3], self.values[1])
+        return self._assign(self.matching.passing, self.ours, self._told.new, self.values[1])
 
     @property
     def undo(self) -> str | None:
-        return self._assign(self.matching.failing, self.theirs, self._told[4], self.values[0])
+        return self._assign(self.matching.failing, self.theirs, self._told.old, self.values[0])
 
     def _assign(self, graph: MemoryGraph, o: Object, literal: str | None, value: bytes) -> str | None:
         """The place has another name in the passing run when another way leads to it."""
@@ -519,9 +535,7 @@ class ValuePair(Difference):
         return o.kind != "variable" and any(self.layouts.is_dynamic(run.type) for run in o.shape.runs)
 
     @cached_property
-    def _told(self) -> tuple[str, str, str, str | None, str | None]:
-        """Both values, a remark, the new value as it can be assigned in the passing run, and the old one in the failing
-        run."""
+    def _told(self) -> Telling:
         if self.is_pointer:
             return self._tell_pointer()
         if self.layouts.is_text_leaf(self.leaf):
@@ -532,9 +546,9 @@ class ValuePair(Difference):
             left, right = self.comparable_values
             shown = "0x" + left[::-1].hex(), "0x" + right[::-1].hex()
         old, new = (assignable(self.layouts, self.leaf, value) for value in shown)
-        return *shown, "", new, old
+        return Telling(*shown, new=new, old=old)
 
-    def _tell_text(self) -> tuple[str, str, str, str | None, str | None]:
+    def _tell_text(self) -> Telling:
         """An array of characters is one value; when only what follows its end differs, it may be no text at all."""
         left, right = self.values
         if self.leaf.type == BYTE and not (is_plain(left) and is_plain(right)):
@@ -545,26 +559,25 @@ class ValuePair(Difference):
         if shown[0] != shown[1]:
             old, new = (text if b"\0" in data else None for text, data in zip(shown, (left, right), strict=True))
             # One that is longer than the object in the failing run does not fit there.
-            return *shown, "", new, old if len(left.partition(b"\0")[0]) < self.theirs.size else None
+            return Telling(*shown, new=new, old=old if len(left.partition(b"\0")[0]) < self.theirs.size else None)
         first = next((at for at, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), len(right))
-        return show_characters(left[first:]), show_characters(right[first:]), f" from [{first}] on", None, None
+        return Telling(show_characters(left[first:]), show_characters(right[first:]), f" from [{first}] on")
 
-    def _tell_bytes(self) -> tuple[str, str, str, str | None, str | None]:
+    def _tell_bytes(self) -> Telling:
         left, right = self.comparable_values
         first = next((at // POINTER_SIZE for at in range(len(right)) if left[at] != right[at]), 0)
         passing, failing, start = self.matching.passing, self.matching.failing, self.leaf.offset
-        return show_raw(passing, self.ours, start, first), show_raw(failing, self.theirs, start, first), "", None, None
+        return Telling(show_raw(passing, self.ours, start, first), show_raw(failing, self.theirs, start, first))
 
-    def _tell_pointer(self) -> tuple[str, str, str, str | None, str | None]:
+    def _tell_pointer(self) -> Telling:
         matching = self.matching
-        left, right = (WORD.unpack(value)[0] for value in self.values)
+        left, right = self.words
         shown = show_pointers(matching, (self.ours, left), (self.theirs, right), self.pointed)
         old, new = self.targets
-        return (
+        return Telling(
             *shown,
-            "",
-            self._assignable_pointer(matching.passing, new, right, shown[1]),
-            self._assignable_pointer(matching.failing, old, left, shown[0]),
+            new=self._assignable_pointer(matching.passing, new, right, shown[1]),
+            old=self._assignable_pointer(matching.failing, old, left, shown[0]),
         )
 
     def _assignable_pointer(self, graph: MemoryGraph, target: Target, value: int, shown: str) -> str | None:
