@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
 from pytest_causechain.debugger.types import (
@@ -177,36 +178,13 @@ class Containers:
         plan = self._layouts.container(kind)
         assert plan is not None
         try:
-            return self._read(Container(o, offset, kind, plan))
+            return self._read(plan, Container(o, offset, kind, plan))
         except Unusable:
             return None
 
-    def _read(self, c: Container) -> Container:
-        match c.plan:
-            case StringType():
-                return self._read_string(c, c.plan)
-            case StringViewType():
-                return self._read_view(c, c.plan)
-            case VectorType():
-                return self._read_vector(c, c.plan)
-            case BitVectorType():
-                return self._read_bits(c, c.plan)
-            case DequeType():
-                return self._read_deque(c, c.plan)
-            case TreeType():
-                return self._read_tree(c, c.plan)
-            case HashType():
-                return self._read_hash(c, c.plan)
-            case ListType():
-                return self._read_list(c, c.plan)
-            case OptionalType():
-                return self._read_optional(c, c.plan)
-            case VariantType():
-                return self._read_variant(c, c.plan)
-            case SharedPointerType():
-                return self._read_shared(c, c.plan)
-            case FunctionObjectType():
-                return self._read_function(c, c.plan)
+    @singledispatchmethod
+    def _read(self, plan: ContainerType, c: Container) -> Container:
+        raise NotImplementedError
 
     def word(self, container: Container, member: int) -> int:
         """The pointer or number at the offset of a member."""
@@ -215,7 +193,8 @@ class Containers:
             raise Unusable
         return value
 
-    def _read_string(self, c: Container, plan: StringType) -> Container:
+    @_read.register
+    def _read_string(self, plan: StringType, c: Container) -> Container:
         start, length = self.word(c, plan.pointer), self.word(c, plan.length)
         width = self._layouts.size(plan.element)
         local = c.address + plan.local
@@ -227,16 +206,19 @@ class Containers:
             raise Unusable
         return replace(c, size=length, text=text, owned=(buffer,) if buffer is not None and start != local else ())
 
-    def _read_view(self, c: Container, plan: StringViewType) -> Container:
+    @_read.register
+    def _read_view(self, plan: StringViewType, c: Container) -> Container:
         length = self.word(c, plan.length)
         text = self._memory.read(self.word(c, plan.pointer), length * self._layouts.size(plan.element))
         return replace(c, size=length, text=text if length else b"")
 
-    def _read_vector(self, c: Container, plan: VectorType) -> Container:
+    @_read.register
+    def _read_vector(self, plan: VectorType, c: Container) -> Container:
         is_empty = not self.word(c, plan.start) and not self.word(c, plan.end)
         return c if is_empty else self._read_buffers(c, plan)
 
-    def _read_deque(self, c: Container, plan: DequeType) -> Container:
+    @_read.register
+    def _read_deque(self, plan: DequeType, c: Container) -> Container:
         table = self._graph.starts.get(self.word(c, plan.map))
         first, last = self.word(c, plan.start_node), self.word(c, plan.finish_node)
         if table is None or not first <= last < first + POINTER_SIZE * ELEMENTS_LIMIT:
@@ -255,7 +237,8 @@ class Containers:
             count += (end - start) // width
         return replace(c, size=count, parts=tuple(parts))
 
-    def _read_bits(self, c: Container, plan: BitVectorType) -> Container:
+    @_read.register
+    def _read_bits(self, plan: BitVectorType, c: Container) -> Container:
         start, finish = self.word(c, plan.start), self.word(c, plan.finish)
         if not start and not finish:
             return c
@@ -270,7 +253,8 @@ class Containers:
         text = f"{int.from_bytes(data, 'little'):0{count}b}"[::-1][:count].encode()
         return replace(c, size=count, owned=(buffer,), text=text)
 
-    def _read_tree(self, c: Container, plan: TreeType) -> Container:
+    @_read.register
+    def _read_tree(self, plan: TreeType, c: Container) -> Container:
         count, header = self.word(c, plan.count), c.address + plan.header
         nodes: list[Object] = []
         above: list[Object] = []
@@ -290,14 +274,16 @@ class Containers:
             raise Unusable
         return replace(c, size=count, nodes=self._label(nodes, plan))
 
-    def _read_hash(self, c: Container, plan: HashType) -> Container:
+    @_read.register
+    def _read_hash(self, plan: HashType, c: Container) -> Container:
         nodes = self._chain(c, plan, 0)
         if len(nodes) != self.word(c, plan.count):
             raise Unusable
         table = self._graph.starts.get(self.word(c, plan.buckets))
         return replace(c, size=len(nodes), nodes=self._label(nodes, plan), owned=(table,) if table is not None else ())
 
-    def _read_list(self, c: Container, plan: ListType) -> Container:
+    @_read.register
+    def _read_list(self, plan: ListType, c: Container) -> Container:
         # With links in both directions it ends where it began.
         nodes = self._chain(c, plan, 0 if plan.count is None else c.address + plan.first)
         if plan.count is not None and len(nodes) != self.word(c, plan.count):
@@ -352,24 +338,28 @@ class Containers:
         members = pair.members if plan.is_map and isinstance(pair, StructType) else ()
         return next((member for member in members if member.name == name), None)
 
-    def _read_optional(self, c: Container, plan: OptionalType) -> Container:
+    @_read.register
+    def _read_optional(self, plan: OptionalType, c: Container) -> Container:
         flag = self._memory.read(c.address + plan.flag, 1)
         if flag not in (b"\0", b"\1"):
             raise Unusable
         return replace(c, size=flag[0])
 
-    def _read_variant(self, c: Container, plan: VariantType) -> Container:
+    @_read.register
+    def _read_variant(self, plan: VariantType, c: Container) -> Container:
         data = self._memory.read(c.address + plan.index, plan.width)
         index = int.from_bytes(data or b"\xff", "little")
         return replace(c, size=index if index < len(plan.elements) else -1)
 
-    def _read_shared(self, c: Container, plan: SharedPointerType) -> Container:
+    @_read.register
+    def _read_shared(self, plan: SharedPointerType, c: Container) -> Container:
         counts = self._graph.starts.get(self.word(c, plan.count))
         if counts is None and self.word(c, plan.count):
             raise Unusable
         return c
 
-    def _read_function(self, c: Container, plan: FunctionObjectType) -> Container:
+    @_read.register
+    def _read_function(self, plan: FunctionObjectType, c: Container) -> Container:
         """What it has captured may lie in a block of its own."""
         held = self._graph.starts.get(self.word(c, plan.functor)) if self.word(c, plan.manager) else None
         return replace(c, owned=(held,) if held is not None and held.shape.is_text else ())

@@ -131,27 +131,26 @@ class Extents:
     def shape(self, size: int, kept: Span | None, counted: Sequence[Counted]) -> Shape:
         """Of a block with these parts, each with its number of elements; None: as many as there is room for, be it in
         the array at the end of a struct."""
-        key = ("block", size, kept, *counted)
-        found = self._layouts.shapes.get(key)
-        if found is None:
-            runs: list[ElementRun] = []
-            raw: list[Span] = []
-            end = 0
-            for (start, kind, count), (limit, _, _) in pairwise([*counted, (size, BYTE, None)]):
-                if start > end:
-                    raw.append((end, start))
-                runs += self._runs(start, kind, count, limit)
-                end = max(limit if count is None else start + count * self._layouts.size(kind), 0)
-                # What is left behind the last element is less than one, or something else: that may begin where the
-                # padding of a struct does.
-                if limit - end < self._layouts.size(kind) and len(counted) == 1:
-                    end = limit
-                elif count == 1 and end < limit:
-                    end = start + self._layouts.end(kind)
-            if size > end:
-                raw.append((end, size))
-            found = self._layouts.shapes[key] = Shape(self._layouts, size, tuple(runs), tuple(raw), kept)
-        return found
+        return self._layouts.shape(("block", size, kept, *counted), lambda: self._make_shape(size, kept, counted))
+
+    def _make_shape(self, size: int, kept: Span | None, counted: Sequence[Counted]) -> Shape:
+        runs: list[ElementRun] = []
+        raw: list[Span] = []
+        end = 0
+        for (start, kind, count), (limit, _, _) in pairwise([*counted, (size, BYTE, None)]):
+            if start > end:
+                raw.append((end, start))
+            runs += self._runs(start, kind, count, limit)
+            end = max(limit if count is None else start + count * self._layouts.size(kind), 0)
+            # What is left behind the last element is less than one, or something else: that may begin where the
+            # padding of a struct does.
+            if limit - end < self._layouts.size(kind) and len(counted) == 1:
+                end = limit
+            elif count == 1 and end < limit:
+                end = start + self._layouts.end(kind)
+        if size > end:
+            raw.append((end, size))
+        return Shape(self._layouts, size, tuple(runs), tuple(raw), kept)
 
     def _runs(self, start: int, kind: int, count: int | None, limit: int) -> list[ElementRun]:
         layouts = self._layouts

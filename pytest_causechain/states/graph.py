@@ -94,23 +94,16 @@ def find_globals(
 
 
 def shape_variable(layouts: Layouts, kind: int) -> Shape:
-    key = ("variable", kind)
-    shape = layouts.shapes.get(key)
-    if shape is None:
-        shape = Shape(layouts, layouts.size(kind), (variable_run(layouts, kind),), type=kind)
-        layouts.shapes[key] = shape
-    return shape
+    return layouts.shape(
+        ("variable", kind), lambda: Shape(layouts, layouts.size(kind), (variable_run(layouts, kind),), type=kind)
+    )
 
 
 def shape_untyped(layouts: Layouts, size: int) -> Shape:
     """A number where it has the size of one."""
     if size == layouts.size(INTEGER):
         return shape_variable(layouts, INTEGER)
-    key = ("untyped", size)
-    shape = layouts.shapes.get(key)
-    if shape is None:
-        shape = layouts.shapes[key] = Shape(layouts, size, (ElementRun(0, 0, BYTE, size),))
-    return shape
+    return layouts.shape(("untyped", size), lambda: Shape(layouts, size, (ElementRun(0, 0, BYTE, size),)))
 
 
 def variable_run(layouts: Layouts, kind: int) -> ElementRun:

@@ -105,7 +105,7 @@ class Layouts:
     def __init__(self, types: TypeTable) -> None:
         self.types = types
         # Those worked out so far, by whatever tells them apart.
-        self.shapes: dict[tuple[object, ...], Shape] = {}
+        self._shapes: dict[tuple[object, ...], Shape] = {}
         self.first_shapes: dict[tuple[int, int, tuple[int, int] | None], tuple[Shape, bool, int]] = {}
         self.pointers = cache(
             lambda number: tuple((at, kind, path) for at, kind, path, is_sure in self._walk_pointers(number) if is_sure)
@@ -125,6 +125,13 @@ class Layouts:
         self.conditions = cache(lambda number: tuple(self._find_conditions(number)))
         self.containers = cache(lambda number: tuple(self._walk_containers(number)))
         self._small_leaves = cache(lambda number: tuple(self._walk(number)))
+
+    def shape(self, key: tuple[object, ...], make: Callable[[], Shape]) -> Shape:
+        """The one of this key, made when it is first asked for."""
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = make()
+        return found
 
     def type(self, number: int) -> Type:
         return self.types[number] if number >= 0 else OWN_TYPES[number]
