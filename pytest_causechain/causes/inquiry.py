@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pytest_causechain.alignment.timeline import Timeline
@@ -28,13 +27,13 @@ from pytest_causechain.states.deltas import Delta, StateComparison, compare_stat
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
+from pytest_causechain.states.names import find_identifiers
 from pytest_causechain.states.outside import OtherCode
 from pytest_causechain.states.transfer import script_change, transfer_to_failing_run, transfer_to_passing_run
 
 Configuration = frozenset[int]
 NOTHING: Configuration = frozenset()
 
-IDENTIFIER = re.compile(r"[^\W\d]\w*")
 # Shorter ones are anywhere in a memory.
 NUMBER = re.compile(rb"-?\d{2,18}")
 WORD = re.compile(rb"[^\W\d]\w{2,}")
@@ -102,9 +101,6 @@ class Comparable:
 
     def transfer(self, configuration: Iterable[int]) -> Transfer:
         return transfer_to_passing_run(self.comparison, [self.deltas[i] for i in sorted(configuration)])
-
-    def has_code(self, configuration: Configuration) -> bool:
-        return any(self.deltas[number].kind == "code" for number in configuration)
 
     def numbers(self, keys: frozenset[str]) -> Configuration:
         return frozenset(i for i, delta in enumerate(self.deltas) if delta.key in keys)
@@ -223,7 +219,7 @@ class Inquiry:
         """What a reader may want to see of a cause: both states around it, and the experiments made there."""
         comparable = self._comparable[moment]
         picture = draw_picture(comparable.comparison, cause.deltas)
-        return picture, list_trials(comparable.deltas, comparable.outcomes.all_known())
+        return picture, list_trials(comparable.deltas, comparable.outcomes.known)
 
     def script(self, moment: Moment, cause: Isolated) -> tuple[Script | None, Script | None]:
         """How gdb repeats the experiment that proves a cause, and the one that undoes it."""
@@ -247,7 +243,7 @@ class Inquiry:
         what the configuration makes it."""
         moment, cause = later
         kinds = {delta.kind for delta in cause.deltas}
-        if "code" in kinds and not comparable.has_code(configuration):
+        if "code" in kinds and all(comparable.deltas[number].kind != "code" for number in configuration):
             return Outcome.PASS
         if kinds == {"code"}:
             return Outcome.FAIL
@@ -285,7 +281,7 @@ class Inquiry:
         if outcome is expected:
             return None
         said = {Outcome.PASS: "passes", Outcome.FAIL: "fails", Outcome.UNRESOLVED: "is unresolved"}[outcome]
-        ending = describe_outcome(comparable.outcomes.observed(tried), self._oracle.rule)
+        ending = describe_outcome(comparable.outcomes.observed[tried], self._oracle.rule)
         return f"{how} the run {said}: it {ending}"
 
     def _confirm(self, comparable: Comparable, isolation: MinimalCause[int], before: Tally) -> Isolated:
@@ -363,7 +359,6 @@ class Likelihood:
         said, wrong = (run.stdout + run.stderr for run in (passing, failing))
         self._numbers = {int(n) for n in {*NUMBER.findall(wrong)} - {*NUMBER.findall(said)}}
         self._words = {*WORD.findall(wrong)} - {*WORD.findall(said)}
-        self._sources: dict[str, Sequence[str]] = {}
 
     def choose(self, moment: Moment, comparison: StateComparison) -> frozenset[int]:
         """The numbers of the likely deltas: all of a variable, which belong together."""
@@ -373,22 +368,14 @@ class Likelihood:
         likely |= {name for n, name in variables.items() if self._is_written(comparison, comparison.deltas[n])}
         return frozenset(number for number, name in variables.items() if name in likely)
 
-    def _find_mentioned(self, moment: Moment) -> set[str]:
+    def _find_mentioned(self, moment: Moment) -> frozenset[str]:
         """From the line of the moment on, as far as its function goes."""
         function = self._program.function_at(moment.failing[-1].address) if moment.failing else None
         if function is None:
-            return set()
+            return frozenset()
         file, line = moment.position.file, moment.position.line
         last = max((s.line for s in function.statements if s.file == file), default=line)
-        return {word for text in self._read(file)[line - 1 : last] for word in IDENTIFIER.findall(text)}
-
-    def _read(self, file: str) -> Sequence[str]:
-        if file not in self._sources:
-            try:
-                self._sources[file] = Path(file).read_text(errors="replace").split("\n")
-            except (OSError, ValueError):
-                self._sources[file] = ()
-        return self._sources[file]
+        return find_identifiers(file, line, last)
 
     def _is_written(self, comparison: StateComparison, delta: Delta) -> bool:
         spot = delta.spots[0]

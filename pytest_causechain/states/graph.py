@@ -182,15 +182,11 @@ class MemoryGraph:
         """All that is no pointer, to be compared with that of an object of the same shape."""
         return o.shape.values(*self.memory.around(o.address))
 
-    def leaves(self, o: Object) -> Iterator[PlacedLeaf]:
-        """Each value of an object that is the program's."""
-        return o.shape.leaves()
-
     def leaves_near(self, o: Object, offset: int, elements: int) -> Iterator[PlacedLeaf]:
         """Those of the element at an offset and of some before and behind it; an array may have a million."""
         run = o.shape.run_at(offset)
         if run is None:
-            return self.leaves(o)
+            return o.shape.leaves()
         span = elements * self.layouts.size(run.type)
         return o.shape.leaves(offset - span, offset + span + 1)
 
@@ -200,10 +196,6 @@ class MemoryGraph:
             return True
         width = self.layouts.size(o.type)
         return o.size == usable_size(width) and not any(self.contents(o)[width:])
-
-    def is_raw(self, o: Object) -> bool:
-        """A text, or bytes of which nothing is known: one value."""
-        return o.shape.is_text
 
     def covered(self, o: Object) -> int:
         """How far the leaves reach: what is behind the last whole element of a block is not looked at."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_causechain.states.containers import Container
     from pytest_causechain.states.graph import MemoryGraph
 
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
 # A statement is seldom longer, and what comes later is not about this moment.
 LINES_AHEAD = 3
 # More steps of one kind are counted instead: `list(->next 12 times)->value`.
@@ -50,15 +50,19 @@ def mentioned_names(frames: Sequence[VisitedFrame]) -> frozenset[str]:
     """Identifiers in the statement the innermost frame stands at and those that follow it."""
     if not frames or frames[0].file is None:
         return frozenset()
-    lines = read_lines(frames[0].file)[frames[0].line - 1 :][:LINES_AHEAD]
-    return frozenset(name for line in lines for name in IDENTIFIER.findall(line))
+    return find_identifiers(frames[0].file, frames[0].line, frames[0].line + LINES_AHEAD - 1)
+
+
+def find_identifiers(file: str, first: int, last: int) -> frozenset[str]:
+    """Those in some lines of a source file, counted from 1; none where it cannot be read."""
+    return frozenset(name for line in read_lines(file)[first - 1 : last] for name in IDENTIFIER.findall(line))
 
 
 @lru_cache(maxsize=64)
 def read_lines(file: str) -> tuple[str, ...]:
     try:
-        return tuple(Path(file).read_text("utf-8", "surrogateescape").splitlines())
-    except OSError:
+        return tuple(Path(file).read_text("utf-8", "replace").split("\n"))
+    except (OSError, ValueError):
         return ()
 
 

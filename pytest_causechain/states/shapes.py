@@ -93,6 +93,7 @@ class Shape:
         self.layouts, self.size, self.runs, self.raw, self.kept = layouts, size, runs, raw, kept
         self._overlaid = overlaid
         self.type = type if type is not None else self._find_type()
+        # A text, or bytes of which nothing is known: one value.
         self.is_text = not runs or (len(runs) == 1 and layouts.is_char(runs[0].type) and not runs[0].is_direct)
 
     def _find_type(self) -> int:

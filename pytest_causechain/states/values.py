@@ -137,7 +137,7 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
         is_itself = graph.layouts.container(kind) is not None  # a string, say, and not what it lies in
         place, type_ = (target.offset, kind) if is_itself else (start, run.type)
         return graph.containers.show(target.object.address + place, type_)
-    if graph.is_raw(target.object):
+    if target.object.shape.is_text:
         data = graph.contents(target.object)
         return show_text(data) if is_plain(data) else show_raw(graph, target.object, 0, 0)
     return show_contents(graph, target.object, target.offset)
@@ -208,7 +208,7 @@ def leaves_from(graph: MemoryGraph, o: Object, offset: int) -> Iterator[Leaf]:
     width = graph.layouts.size(run.type if run is not None else o.type) or 1
     is_one = run is None or graph.layouts.is_struct(run.type) or graph.is_single(o)
     start = offset - (offset - (run.offset if run is not None else 0)) % width
-    for place in graph.leaves(o):
+    for place in o.shape.leaves():
         if place.leaf.offset >= offset and (not is_one or place.leaf.offset < start + width):
             yield place.leaf
 
