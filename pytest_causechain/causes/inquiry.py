@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from pytest_causechain.alignment.timeline import Timeline
@@ -125,7 +125,7 @@ class Inquiry:
         self._layouts = Layouts(lab.program.types)
         # Whether with a configuration at a moment a later cause appears: links are asked for when they are found, and
         # when they are told.
-        self._leads: dict[tuple[Moment, Configuration, Moment, Isolated], Outcome] = {}
+        self._lead = cache(self._look_ahead)
         self._extra = Outcomes[tuple[Moment, Transfer], Outcome](
             lambda undos: [self._undo(*undo) for undo in undos], as_it_is
         )
@@ -227,17 +227,11 @@ class Inquiry:
         undo = script_change(comparison, cause.deltas, is_forwards=False) if cause.confirmed == "both" else None
         return script_change(comparison, cause.deltas, is_forwards=True), undo
 
-    def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
-        """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values."""
-        key = (comparable.moment, configuration, *later)
-        if key not in self._leads:
-            self._leads[key] = self._look_ahead(comparable, configuration, later)
-        return self._leads[key]
-
     def _look_ahead(
         self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]
     ) -> Outcome:
-        """In the passing run.
+        """FAIL: with this configuration the later cause appears in the passing run. Its variables then have the failing
+        run's values.
 
         What the run reads later from its input is not looked at: an input cause is there from the start. Code stays
         what the configuration makes it."""

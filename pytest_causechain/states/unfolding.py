@@ -86,7 +86,7 @@ class Unfolding:
         # By rank: what is to be looked through for pointers of that rank.
         self._pending: tuple[list[Object], ...] = ([], [], [])
         self._allocas: list[int] = []
-        # Blocks of which only the first element is looked through so far.
+        # To be looked through anew when all structs known by now have been; blocks, for all but the first element.
         self._open: list[Object] = []
         # How often each part was put into an object, by its offset and type.
         self._guesses = Counter[tuple[Object, int, int]]()
@@ -156,7 +156,7 @@ class Unfolding:
             if shape.containers:
                 for block in self._buffers.note(o):
                     if (known := starts.get(block)) is not None and known.type != BYTE:
-                        self._reopen(known)
+                        self._open.append(known)
             # They are of one length; to have that checked takes as long again.
             for value, kind in zip(scan[0](data, address - low), scan[1]):  # noqa: B905
                 if not value:
@@ -389,15 +389,14 @@ class Unfolding:
         elif where == "alloca":
             self._cut_alloca(start)
         kept = self._memory.freed.get(start) if where == "heap" else None
-        o = Object(where, start, size, self._extents.shape(size, kept, [(0, BYTE, None)]), kept)
-        if rank is Rank.VAGUE:
-            o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.is_char(kind) else BYTE, None)])
+        known = kind if rank is Rank.VAGUE and self._layouts.is_char(kind) else BYTE
+        o = Object(where, start, size, self._extents.shape(size, kept, [(0, known, None)]), kept)
         self.starts[start] = o
         self.objects.append(o)
         is_inside = rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size
         if is_inside and (not offset or self._extents.is_plausible(start + offset, kind)):
             o.parts = [(offset, kind)]
-            self._reopen(o)
+            self._open.append(o)
         elif rank is not Rank.VAGUE and not offset and size:
             o.shape = self._extents.shape(size, kept, [(0, kind, None)])  # less memory than the type would take
             self._enqueue(o)
@@ -428,7 +427,7 @@ class Unfolding:
             (offset, kind),
             *(p for p in o.parts[first:last] if p[0] > offset and self._is_free(kind, p[0] - offset, p[1])),
         ]
-        self._reopen(o)
+        self._open.append(o)
 
     def _is_free(self, kind: int, at: int, wanted: int) -> bool:
         """Whether something else may lie in a struct: at its end, in an array of characters."""
@@ -457,10 +456,6 @@ class Unfolding:
             # An array of numbers that was only supposed gives way to a struct.
             return inside == "part" or at < width or rank is not Rank.RECORD or layouts.is_struct(present)
         return rank is not Rank.RECORD and run is not None
-
-    def _reopen(self, o: Object) -> None:
-        """To be looked through anew when all structs known by now have been."""
-        self._open.append(o)
 
     def _extend_all(self) -> None:
         opened, self._open = self._open, []

@@ -250,7 +250,7 @@ def show_value(graph: MemoryGraph, o: Object, leaf: Leaf) -> str:
 
 
 class Difference:
-    """A difference in what a pointer to `base`, in an object of the failing run, leads to.
+    """A difference in the object that begins at `base` in a block, the `holder`, of the failing run.
 
     `kind` is set by who finds it. `requires` are those without which it makes no sense: a pointer to an object that
     lies where the other run has none in a block."""
