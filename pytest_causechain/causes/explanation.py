@@ -14,7 +14,7 @@ from pytest_causechain.model.moment import Moment, Place
 from pytest_causechain.search.cts import CauseMove as Step
 from pytest_causechain.search.cts import TransitionSearch
 from pytest_causechain.states.deltas import Delta
-from pytest_causechain.states.outside import Wording
+from pytest_causechain.states.outside import OutsideDelta
 
 
 class Explanation:
@@ -226,6 +226,6 @@ def make_cause(delta: Delta) -> Cause:
         frame=delta.frame,
         assignment=delta.assignment,
         undo=delta.undo,
-        lines=delta.told.lines if isinstance(delta.told, Wording) else None,
+        lines=delta.lines if isinstance(delta, OutsideDelta) else None,
         is_returned=delta.name == RETURN_VALUE,
     )

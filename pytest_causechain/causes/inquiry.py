@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from dataclasses import astuple, dataclass
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from pytest_causechain.alignment.timeline import Timeline
@@ -28,13 +27,13 @@ from pytest_causechain.states.deltas import Delta, StateComparison, compare_stat
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
+from pytest_causechain.states.names import find_identifiers
 from pytest_causechain.states.outside import OtherCode
 from pytest_causechain.states.transfer import script_change, transfer_to_failing_run, transfer_to_passing_run
 
 Configuration = frozenset[int]
 NOTHING: Configuration = frozenset()
 
-IDENTIFIER = re.compile(r"[^\W\d]\w*")
 # Shorter ones are anywhere in a memory.
 NUMBER = re.compile(rb"-?\d{2,18}")
 WORD = re.compile(rb"[^\W\d]\w{2,}")
@@ -103,9 +102,6 @@ class Comparable:
     def transfer(self, configuration: Iterable[int]) -> Transfer:
         return transfer_to_passing_run(self.comparison, [self.deltas[i] for i in sorted(configuration)])
 
-    def has_code(self, configuration: Configuration) -> bool:
-        return any(self.deltas[number].kind == "code" for number in configuration)
-
     def numbers(self, keys: frozenset[str]) -> Configuration:
         return frozenset(i for i, delta in enumerate(self.deltas) if delta.key in keys)
 
@@ -129,7 +125,7 @@ class Inquiry:
         self._layouts = Layouts(lab.program.types)
         # Whether with a configuration at a moment a later cause appears: links are asked for when they are found, and
         # when they are told.
-        self._leads: dict[tuple[Moment, Configuration, Moment, Isolated], Outcome] = {}
+        self._lead = cache(self._look_ahead)
         self._extra = Outcomes[tuple[Moment, Transfer], Outcome](
             lambda undos: [self._undo(*undo) for undo in undos], as_it_is
         )
@@ -152,12 +148,7 @@ class Inquiry:
     def tally(self) -> Tally:
         """All experiments made so far."""
         tallies = [self._extra.tally, *(c.outcomes.tally for c in self._comparable.values())]
-        return Tally(
-            sum(t.pass_ for t in tallies),
-            sum(t.fail for t in tallies),
-            sum(t.unresolved for t in tallies),
-            sum(t.cached for t in tallies),
-        )
+        return Tally(*map(sum, zip(*map(astuple, tallies), strict=True)))
 
     def variables(self, cause: Isolated) -> frozenset[str]:
         """A cause that stays in its variables but takes on the value it ends with counts as another one."""
@@ -218,17 +209,17 @@ class Inquiry:
         """Where in the failing run's memory the later cause lies, and how the run gets there from an earlier moment;
         None where that is not known, or the cause lies elsewhere."""
         moment, cause = later
-        slot = next((delta.slots[0] for delta in cause.deltas if delta.slots), None)
+        spot = next((delta.spots[0] for delta in cause.deltas if delta.spots), None)
         route = self._timeline.route(earlier, moment)
-        if slot is None or route is None or self.was_so(earlier, cause):
+        if spot is None or route is None or self.was_so(earlier, cause):
             return None
-        return Writing(earlier.failing, route, slot.failing.address + slot.offset, slot.size)
+        return Writing(earlier.failing, route, spot.theirs.address + spot.leaf.offset, spot.leaf.size)
 
     def illustrate(self, moment: Moment, cause: Isolated) -> tuple[Picture | None, tuple[Trial, ...]]:
         """What a reader may want to see of a cause: both states around it, and the experiments made there."""
         comparable = self._comparable[moment]
         picture = draw_picture(comparable.comparison, cause.deltas)
-        return picture, list_trials(comparable.deltas, comparable.outcomes.all_known())
+        return picture, list_trials(comparable.deltas, comparable.outcomes.known)
 
     def script(self, moment: Moment, cause: Isolated) -> tuple[Script | None, Script | None]:
         """How gdb repeats the experiment that proves a cause, and the one that undoes it."""
@@ -236,23 +227,17 @@ class Inquiry:
         undo = script_change(comparison, cause.deltas, is_forwards=False) if cause.confirmed == "both" else None
         return script_change(comparison, cause.deltas, is_forwards=True), undo
 
-    def _lead(self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]) -> Outcome:
-        """FAIL: with this configuration the later cause appears. Its variables then have the failing run's values."""
-        key = (comparable.moment, configuration, *later)
-        if key not in self._leads:
-            self._leads[key] = self._look_ahead(comparable, configuration, later)
-        return self._leads[key]
-
     def _look_ahead(
         self, comparable: Comparable, configuration: Configuration, later: tuple[Moment, Isolated]
     ) -> Outcome:
-        """In the passing run.
+        """FAIL: with this configuration the later cause appears in the passing run. Its variables then have the failing
+        run's values.
 
         What the run reads later from its input is not looked at: an input cause is there from the start. Code stays
         what the configuration makes it."""
         moment, cause = later
         kinds = {delta.kind for delta in cause.deltas}
-        if "code" in kinds and not comparable.has_code(configuration):
+        if "code" in kinds and all(comparable.deltas[number].kind != "code" for number in configuration):
             return Outcome.PASS
         if kinds == {"code"}:
             return Outcome.FAIL
@@ -290,7 +275,7 @@ class Inquiry:
         if outcome is expected:
             return None
         said = {Outcome.PASS: "passes", Outcome.FAIL: "fails", Outcome.UNRESOLVED: "is unresolved"}[outcome]
-        ending = describe_outcome(comparable.outcomes.observed(tried), self._oracle.rule)
+        ending = describe_outcome(comparable.outcomes.observed[tried], self._oracle.rule)
         return f"{how} the run {said}: it {ending}"
 
     def _confirm(self, comparable: Comparable, isolation: MinimalCause[int], before: Tally) -> Isolated:
@@ -368,39 +353,30 @@ class Likelihood:
         said, wrong = (run.stdout + run.stderr for run in (passing, failing))
         self._numbers = {int(n) for n in {*NUMBER.findall(wrong)} - {*NUMBER.findall(said)}}
         self._words = {*WORD.findall(wrong)} - {*WORD.findall(said)}
-        self._sources: dict[str, Sequence[str]] = {}
 
     def choose(self, moment: Moment, comparison: StateComparison) -> frozenset[int]:
         """The numbers of the likely deltas: all of a variable, which belong together."""
         mentioned = self._find_mentioned(moment)
-        variables = {number: variable_of(delta) for number, delta in enumerate(comparison.deltas) if delta.slots}
+        variables = {number: variable_of(delta) for number, delta in enumerate(comparison.deltas) if delta.spots}
         likely = mentioned & set(variables.values())
         likely |= {name for n, name in variables.items() if self._is_written(comparison, comparison.deltas[n])}
         return frozenset(number for number, name in variables.items() if name in likely)
 
-    def _find_mentioned(self, moment: Moment) -> set[str]:
+    def _find_mentioned(self, moment: Moment) -> frozenset[str]:
         """From the line of the moment on, as far as its function goes."""
         function = self._program.function_at(moment.failing[-1].address) if moment.failing else None
         if function is None:
-            return set()
+            return frozenset()
         file, line = moment.position.file, moment.position.line
         last = max((s.line for s in function.statements if s.file == file), default=line)
-        return {word for text in self._read(file)[line - 1 : last] for word in IDENTIFIER.findall(text)}
-
-    def _read(self, file: str) -> Sequence[str]:
-        if file not in self._sources:
-            try:
-                self._sources[file] = Path(file).read_text(errors="replace").split("\n")
-            except (OSError, ValueError):
-                self._sources[file] = ()
-        return self._sources[file]
+        return find_identifiers(file, line, last)
 
     def _is_written(self, comparison: StateComparison, delta: Delta) -> bool:
-        slot = delta.slots[0]
-        if slot.is_pointer or slot.bits is not None:
+        spot = delta.spots[0]
+        if spot.is_pointer or spot.leaf.bits is not None:
             return False
-        value = comparison.matching.failing.contents(slot.failing)[slot.offset : slot.offset + slot.size]
-        if slot.size in INTEGER_SIZES and int.from_bytes(value, "little", signed=True) in self._numbers:
+        value = spot.values[1]
+        if len(value) in INTEGER_SIZES and int.from_bytes(value, "little", signed=True) in self._numbers:
             return True
         return not self._words.isdisjoint(WORD.findall(value))
 

@@ -30,17 +30,17 @@ VALUE_KEPT = 80
 
 def draw_picture(comparison: StateComparison, cause: Sequence[Delta]) -> Picture | None:
     """None when all that differs is input not read yet."""
-    shown = [delta.slots[0] for delta in cause if delta.slots][:CAUSES_PICTURED]
+    shown = [delta.spots[0] for delta in cause if delta.spots][:CAUSES_PICTURED]
     if not shown:
         return None
     matching = comparison.matching
     passing, failing = _Drawing(matching.passing), _Drawing(matching.failing)
     unequal = {
-        (o, slot.offset) for delta in comparison.deltas for slot in delta.slots for o in (slot.passing, slot.failing)
+        (o, spot.leaf.offset) for delta in comparison.deltas for spot in delta.spots for o in (spot.ours, spot.theirs)
     }
-    for slot in shown:
-        passing.add(slot.passing, slot.offset, unequal)
-        failing.add(slot.failing, slot.offset, unequal)
+    for spot in shown:
+        passing.add(spot.ours, spot.leaf.offset, unequal)
+        failing.add(spot.theirs, spot.leaf.offset, unequal)
     return Picture(passing.scene(), failing.scene())
 
 
@@ -65,7 +65,7 @@ class _Drawing:
         if at is None:
             return
         if len(places) == 1 and o.kind == "variable":
-            self._value(o, places[0], unequal, self._name(o, base))
+            self._value(o, places[0], unequal, self._graph.naming.name(o, base))
             return
         holder = self._way(o, base)
         for place in places[max(at - NEIGHBOURS, 0) : at + NEIGHBOURS + 1]:
@@ -74,9 +74,6 @@ class _Drawing:
             if number is not None and holder is not None:
                 self._connect(holder, number, path)
 
-    def _name(self, o: Object, base: int) -> str:
-        return self._graph.naming.name(o, base)
-
     def _way(self, o: Object, base: int) -> int | None:
         """The objects on the way from a variable; the number of the last one."""
         way = self._graph.naming.ancestors(o, base)[::-1]
@@ -84,7 +81,7 @@ class _Drawing:
         before: int | None = None
         before_name = ""
         for node in shown:
-            name = self._name(*node)
+            name = self._graph.naming.name(*node)
             number = self._vertex((*node, True), partial(self._draw_object, node[0], name))
             if number is None:
                 return before
@@ -117,8 +114,8 @@ class _Drawing:
 
     def _lead(self, source: int, target: Object, offset: int) -> None:
         base = target.shape.base_of(offset)
-        name = self._name(target, base)
-        contents = "" if self._graph.is_raw(target) else show_contents(self._graph, target, offset)[:VALUE_KEPT]
+        name = self._graph.naming.name(target, base)
+        contents = "" if target.shape.is_text else show_contents(self._graph, target, offset)[:VALUE_KEPT]
         number = self._vertex((target, base, True), partial(self._draw_object, target, name, contents))
         if number is not None:
             self._connect(source, number, "*" if offset == base else f"+{offset - base}")

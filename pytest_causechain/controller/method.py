@@ -30,7 +30,7 @@ from pytest_causechain.model.runs import Command, Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
 from pytest_causechain.report.wording import count_of, describe_failure, describe_outcome, name_code
 from pytest_causechain.search.cts import TransitionSearch
-from pytest_causechain.states.outside import OtherCode, Wording
+from pytest_causechain.states.outside import OtherCode, OutsideDelta
 
 # The original runs are repeated this often before anything is concluded from them.
 REPETITIONS = 3
@@ -86,7 +86,7 @@ class Pair:
         if not isinstance(self.alteration, Patch) or self.repair is None:
             return None
         name, passing, failing = name_code(self.repair)
-        told = Wording(name, name, "code", passing, failing, ("surroundings", name))
+        told = OutsideDelta(name, name, "code", passing, failing, ("surroundings", name))
         return OtherCode(self.alteration.address, self.alteration.code, self.alteration.was, told)
 
 

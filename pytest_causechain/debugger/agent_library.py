@@ -170,10 +170,13 @@ def describe_container(kind, number):
     """What a row says of a container: its kind, and the offsets of the members that make it one; `number` is that of a
     type. None for all other types."""
     tag = tag_of(kind)
-    for start, describe in CONTAINERS.items():
+    for start, (name, describe) in CONTAINERS.items():
         if tag.startswith(start) and tag.endswith(">"):
             try:
-                return describe(kind, number)
+                if name == "vector" and strip(argument(kind, 0)).code == gdb.TYPE_CODE_BOOL:
+                    name, describe = "bits", describe_nothing
+                places = {member: at(kind, *path.split()) for member, path in MEMBERS[name].items()}
+                return {"kind": name, **places, **describe(kind, number)}
             except (Unknown, gdb.error, RuntimeError, TypeError):
                 return None
     return None
@@ -183,53 +186,23 @@ def at(kind, *names):
     return locate(kind, *names)[0]
 
 
-def describe_string(kind, number):
-    return {
-        "kind": "string",
-        "pointer": at(kind, "_M_p"),
-        "length": at(kind, "_M_string_length"),
-        "local": at(kind, "_M_local_buf"),
-        "element": number(argument(kind, 0)),
-    }
+def describe_nothing(kind, number):
+    return {}
 
 
-def describe_view(kind, number):
-    pointer, length = at(kind, "_M_str"), at(kind, "_M_len")
-    return {"kind": "view", "pointer": pointer, "length": length, "element": number(argument(kind, 0))}
+def describe_element(kind, number):
+    return {"element": number(argument(kind, 0))}
 
 
-def describe_vector(kind, number):
-    if strip(argument(kind, 0)).code == gdb.TYPE_CODE_BOOL:
-        return {
-            "kind": "bits",
-            "start": at(kind, "_M_start", "_M_p"),
-            "finish": at(kind, "_M_finish", "_M_p"),
-            "offset": at(kind, "_M_finish", "_M_offset"),
-        }
-    return {
-        "kind": "vector",
-        "start": at(kind, "_M_start"),
-        "finish": at(kind, "_M_finish"),
-        "end": at(kind, "_M_end_of_storage"),
-        "element": number(argument(kind, 0)),
-    }
-
-
-def describe_deque(kind, number):
-    ends = {
-        f"{end}_{part}": at(kind, f"_M_{end}", f"_M_{part}")
-        for end in ("start", "finish")
-        for part in ("cur", "first", "last", "node")
-    }
-    return {"kind": "deque", "map": at(kind, "_M_map"), "element": number(argument(kind, 0)), **ends}
-
-
-def find_node(kind, inner, number):
-    """Number and type of a container's nodes: `inner` begins the name of the base that has their pointers."""
+def describe_nodes(kind, inner, number):
+    """Of a container made of nodes: what lies in them, and their type. `inner` begins the name of the base that has the
+    container's pointers."""
     for field in all_fields(kind, DEPTH):
         nodes = find_nodes(strip(field.type)) if tag_of(strip(field.type)).startswith(inner) else None
         if nodes is not None:
-            return number(nodes[1], nodes), nodes[1]
+            node = number(nodes[1], nodes)
+            value, held = locate(nodes[1], "_M_storage")
+            return {"node": node, "value": value, "element": number(held_type(held) or held)}, nodes[1]
     raise Unknown
 
 
@@ -239,66 +212,29 @@ def all_fields(kind, depth):
         yield from all_fields(strip(field.type), depth - 1)
 
 
+def is_map(kind):
+    return tag_of(kind).partition("<")[0].endswith("map")
+
+
 def describe_tree(kind, number):
-    node, node_type = find_node(kind, "std::_Rb_tree<", number)
+    nodes, _ = describe_nodes(kind, "std::_Rb_tree<", number)
     base = locate(kind, "_M_header")[1]
-    return {
-        "kind": "tree",
-        "is_map": "map<" in tag_of(kind).partition("<")[0] + "<",
-        "header": at(kind, "_M_header"),
-        "count": at(kind, "_M_node_count"),
-        "parent": at(base, "_M_parent"),
-        "left": at(base, "_M_left"),
-        "right": at(base, "_M_right"),
-        "node": node,
-        "value": at(node_type, "_M_storage"),
-        "element": number(held_or_same(locate(node_type, "_M_storage")[1])),
-    }
+    return {**nodes, **{link: at(base, f"_M_{link}") for link in ("parent", "left", "right")}, "is_map": is_map(kind)}
 
 
 def describe_hash(kind, number):
-    node, node_type = find_node(kind, "std::_Hashtable<", number)
-    return {
-        "kind": "hash",
-        "is_map": "map<" in tag_of(kind).partition("<")[0] + "<",
-        "first": at(kind, "_M_before_begin", "_M_nxt"),
-        "count": at(kind, "_M_element_count"),
-        "buckets": at(kind, "_M_buckets"),
-        "node": node,
-        "next": at(node_type, "_M_nxt"),
-        "value": at(node_type, "_M_storage"),
-        "element": number(held_or_same(locate(node_type, "_M_storage")[1])),
-    }
+    nodes, node = describe_nodes(kind, "std::_Hashtable<", number)
+    return {**nodes, "next": at(node, "_M_nxt"), "is_map": is_map(kind)}
 
 
 def describe_list(kind, number):
-    node, node_type = find_node(kind, "std::__cxx11::_List_base<", number)
-    return {
-        "kind": "list",
-        "first": at(kind, "_M_next"),
-        "count": at(kind, "_M_size"),
-        "node": node,
-        "next": at(node_type, "_M_next"),
-        "value": at(node_type, "_M_storage"),
-        "element": number(held_or_same(locate(node_type, "_M_storage")[1])),
-    }
+    nodes, node = describe_nodes(kind, "std::__cxx11::_List_base<", number)
+    return {**nodes, "next": at(node, "_M_next"), "first": at(kind, "_M_next"), "count": at(kind, "_M_size")}
 
 
 def describe_forward_list(kind, number):
-    node, node_type = find_node(kind, "std::_Fwd_list_base<", number)
-    return {
-        "kind": "list",
-        "first": at(kind, "_M_head", "_M_next"),
-        "count": None,
-        "node": node,
-        "next": at(node_type, "_M_next"),
-        "value": at(node_type, "_M_storage"),
-        "element": number(held_or_same(locate(node_type, "_M_storage")[1])),
-    }
-
-
-def held_or_same(kind):
-    return held_type(kind) or kind
+    nodes, node = describe_nodes(kind, "std::_Fwd_list_base<", number)
+    return {**nodes, "next": at(node, "_M_next"), "first": at(kind, "_M_head", "_M_next"), "count": None}
 
 
 def describe_optional(kind, number):
@@ -306,54 +242,55 @@ def describe_optional(kind, number):
     held = held_type(union)
     if held is None:
         raise Unknown
-    return {"kind": "optional", "value": value, "flag": at(kind, "_M_engaged"), "element": number(held)}
+    return {"value": value, "element": number(held)}
 
 
 def describe_variant(kind, number):
-    index, index_type = locate(kind, "_M_index")
     alternatives = []
     try:
         while True:
             alternatives.append(number(argument(kind, len(alternatives))))
     except Unknown:
         pass
-    return {
-        "kind": "variant",
-        "index": index,
-        "width": index_type.sizeof,
-        "value": at(kind, "_M_u"),
-        "elements": alternatives,
-    }
+    return {"width": locate(kind, "_M_index")[1].sizeof, "elements": alternatives}
 
 
-def describe_shared(kind, number):
-    return {"kind": "shared", "pointer": at(kind, "_M_ptr"), "count": at(kind, "_M_pi")}
-
-
-def describe_function(kind, number):
-    return {"kind": "function", "manager": at(kind, "_M_manager"), "functor": at(kind, "_M_functor")}
-
-
+# By the kind of a container the names that lead to each of its members.
+MEMBERS = {
+    "string": {"pointer": "_M_p", "length": "_M_string_length", "local": "_M_local_buf"},
+    "view": {"pointer": "_M_str", "length": "_M_len"},
+    "vector": {"start": "_M_start", "finish": "_M_finish", "end": "_M_end_of_storage"},
+    "bits": {"start": "_M_start _M_p", "finish": "_M_finish _M_p", "offset": "_M_finish _M_offset"},
+    "deque": {
+        "map": "_M_map",
+        **{
+            f"{end}_{part}": f"_M_{end} _M_{part}"
+            for end in ("start", "finish")
+            for part in ("cur", "first", "last", "node")
+        },
+    },
+    "tree": {"header": "_M_header", "count": "_M_node_count"},
+    "hash": {"first": "_M_before_begin _M_nxt", "count": "_M_element_count", "buckets": "_M_buckets"},
+    "list": {},
+    "optional": {"flag": "_M_engaged"},
+    "variant": {"index": "_M_index", "value": "_M_u"},
+    "shared": {"pointer": "_M_ptr", "count": "_M_pi"},
+    "function": {"manager": "_M_manager", "functor": "_M_functor"},
+}
+# By how the name of a container begins: its kind, and what tells all else.
 CONTAINERS = {
-    "std::__cxx11::basic_string<": describe_string,
-    "std::basic_string_view<": describe_view,
-    "std::vector<": describe_vector,
-    "std::deque<": describe_deque,
-    "std::map<": describe_tree,
-    "std::set<": describe_tree,
-    "std::multimap<": describe_tree,
-    "std::multiset<": describe_tree,
-    "std::unordered_map<": describe_hash,
-    "std::unordered_set<": describe_hash,
-    "std::unordered_multimap<": describe_hash,
-    "std::unordered_multiset<": describe_hash,
-    "std::__cxx11::list<": describe_list,
-    "std::forward_list<": describe_forward_list,
-    "std::optional<": describe_optional,
-    "std::variant<": describe_variant,
-    "std::shared_ptr<": describe_shared,
-    "std::weak_ptr<": describe_shared,
-    "std::function<": describe_function,
+    "std::__cxx11::basic_string<": ("string", describe_element),
+    "std::basic_string_view<": ("view", describe_element),
+    "std::vector<": ("vector", describe_element),
+    "std::deque<": ("deque", describe_element),
+    **dict.fromkeys(("std::map<", "std::set<", "std::multimap<", "std::multiset<"), ("tree", describe_tree)),
+    **{f"std::unordered_{name}<": ("hash", describe_hash) for name in ("map", "set", "multimap", "multiset")},
+    "std::__cxx11::list<": ("list", describe_list),
+    "std::forward_list<": ("list", describe_forward_list),
+    "std::optional<": ("optional", describe_optional),
+    "std::variant<": ("variant", describe_variant),
+    **dict.fromkeys(("std::shared_ptr<", "std::weak_ptr<"), ("shared", describe_nothing)),
+    "std::function<": ("function", describe_nothing),
 }
 
 # Names

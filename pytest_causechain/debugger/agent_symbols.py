@@ -3,6 +3,7 @@
 
 import hashlib
 import re
+from itertools import islice
 
 import gdb
 from agent_library import describe_container, find_nodes, held_type, is_made_of_nodes, name_member, shorten_name, tag_of
@@ -299,38 +300,43 @@ def is_of_thread(symbol):
 def backtrace():
     """Innermost frames with names; the libraries' symbols are read only now, a crash being rare."""
     gdb.execute("sharedlibrary", to_string=True)
-    frames, frame = [], gdb.newest_frame()
-    while frame is not None and len(frames) < BACKTRACE_LIMIT:
+    frames = []
+    for frame in islice(walk_stack(), BACKTRACE_LIMIT):
         position = frame.find_sal()
         file = position.symtab.fullname() if position.symtab else None
         frames.append({"function": frame.name() or "??", "file": file, "line": position.line if file else 0})
-        frame = older(frame)
     return frames
 
 
-def older(frame):
-    """None also where a broken stack leads nowhere."""
-    try:
-        return frame.older()
-    except gdb.error:
-        return None
+def walk_stack():
+    """Innermost frame first, up to where a broken stack leads nowhere."""
+    frame = gdb.newest_frame()
+    while frame is not None:
+        yield frame
+        try:
+            frame = frame.older()
+        except gdb.error:
+            return
+
+
+def read_register(frame, name):
+    return int(frame.read_register(name)) & (1 << 64) - 1
 
 
 def describe_frames():
-    result, frame = [], gdb.newest_frame()
-    while frame is not None:
+    result = []
+    for frame in walk_stack():
         position = frame.find_sal()
         entry = {
             "function": frame.name() or "??",
             "pc": frame.pc(),
-            "sp": int(frame.read_register("rsp")) & (1 << 64) - 1,
-            "base": int(frame.read_register("rbp")) & (1 << 64) - 1,
+            "sp": read_register(frame, "rsp"),
+            "base": read_register(frame, "rbp"),
             "line": position.line,
             "file": position.symtab.fullname() if position.symtab else None,
             "variables": [*describe_variables(frame, position), *describe_return(frame)],
         }
         result.append(entry)
-        frame = older(frame)
     return result
 
 
@@ -370,14 +376,12 @@ def is_local(symbol):
 def describe_layouts(wanted):
     """For functions on the stack ([entry, addresses of its statements]): all their blocks, and where the variables
     of each lie, wherever in the function it is stopped. None for one whose variables have no fixed places."""
-    layouts, frame = {}, gdb.newest_frame()
-    by_entry = dict(wanted)
-    while frame is not None:
+    layouts, by_entry = {}, dict(wanted)
+    for frame in walk_stack():
         function = frame.function()
         entry = int(function.value().address) if function is not None else None
         if entry in by_entry and str(entry) not in layouts:
             layouts[str(entry)] = describe_layout(frame, by_entry[entry])
-        frame = frame.older()
     return layouts
 
 
@@ -398,7 +402,7 @@ def describe_layout(frame, addresses):
                         entry["register"] = registers_at(address).get(symbol.name)
                     variables.append(dict(entry, is_argument=symbol.is_argument))
             blocks[block.start, block.end] = [block.start, block.end, variables]
-    rbp = int(frame.read_register("rbp")) & (1 << 64) - 1
+    rbp = read_register(frame, "rbp")
     answer = {"rbp": rbp, "blocks": list(blocks.values()), "returns": return_type(frame.function())}
     return dict(answer, saved={name: address - rbp for name, address in saved_registers(frame).items()})
 
@@ -422,7 +426,7 @@ def describe_variable(symbol, frame, depth, pending, pc):
 
 def locate_reference(name, frame, pc, target):
     """Where a reference lies itself: gdb tells only of what it refers to, `target`. None where that is not sure."""
-    base = int(frame.read_register("rbp"))
+    base = read_register(frame, "rbp")
     for found, first, second, behind in ON_FRAME.findall(list_scope(pc)):
         if found == name:
             # Without a register it is counted from where the caller's stack ends: behind the saved frame pointer and

@@ -13,8 +13,9 @@ import mmap
 import os
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_causechain.debugger.gdb import Gdb, GdbFailure, GdbLost, find_gdb
 from pytest_causechain.debugger.program import (
@@ -30,7 +31,7 @@ from pytest_causechain.debugger.types import JsonObject, read_types
 from pytest_causechain.debugger.visit import RETURN_VALUE, Variable, VisitedFrame, find_place, register_address
 from pytest_causechain.kernel.companion import Closing
 from pytest_causechain.kernel.elf import find_build_id, read_sections
-from pytest_causechain.model.codec import write_whole
+from pytest_causechain.model.codec import decode, write_whole
 from pytest_causechain.model.load_map import LoadMap, module_address
 from pytest_causechain.model.refusal import Refusal
 
@@ -39,10 +40,6 @@ MOST_FILES, MOST_BYTES = 20, 100 << 20
 # Level 1 takes a tenth of the time of the default one, and makes files a fifth larger.
 COMPRESSION = 1
 ALL_LINES = 1 << 32
-PlaceRow = tuple[str, int, int, int, int, bool, str | None]
-BlockRow = tuple[int, int, Sequence[PlaceRow]]
-# As they are kept: the address of a function, and the fields of its layout.
-LayoutRow = tuple[int, tuple[Sequence[BlockRow], dict[str, int], int | None]]
 
 
 class DescriptionStore:
@@ -117,8 +114,7 @@ class Chained:
     rbp: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     name: str
     line: int
     depth: int
@@ -129,15 +125,13 @@ class _Place:
     register: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     start: int
     end: int
     places: tuple[_Place, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(NamedTuple):
     """`saved` are the registers a function restores for its caller, by their distance from the frame pointer;
     `returns` is the type of what it returns in a register."""
 
@@ -147,15 +141,15 @@ class _Layout:
 
 
 class FrameLayouts:
-    def __init__(self, program: ProgramMap, rows: Iterable[LayoutRow] = ()) -> None:
-        """`rows` are those of an earlier one."""
+    def __init__(self, program: ProgramMap, rows: Iterable[tuple[int, object]] = ()) -> None:
+        """`rows` are those of an earlier one, from JSON."""
         self._program = program
         # None: this function's variables have no fixed places.
-        self._known: dict[int, _Layout | None] = {address: _read_layout(*layout) for address, layout in rows}
+        self._known: dict[int, _Layout | None] = {address: decode(_Layout, layout) for address, layout in rows}
 
-    def rows(self) -> list[LayoutRow]:
-        """All layouts as plain data."""
-        return [(address, astuple(layout)) for address, layout in self._known.items() if layout is not None]
+    def rows(self) -> list[tuple[int, _Layout]]:
+        """All layouts by the addresses of their functions."""
+        return [(address, layout) for address, layout in self._known.items() if layout is not None]
 
     def unknown(self, chain: Sequence[Chained], load_map: LoadMap) -> list[tuple[int, list[int]]]:
         """The functions of these frames that a visit should describe: where in this run each and its statements are."""
@@ -219,11 +213,6 @@ class FrameLayouts:
                 return None
             functions.append(function)
         return functions if functions and functions[-1].name == "main" else None
-
-
-def _read_layout(blocks: Sequence[BlockRow], saved: dict[str, int], returns: int | None) -> _Layout:
-    read = (_Block(start, end, tuple(_Place(*place) for place in places)) for start, end, places in blocks)
-    return _Layout(tuple(read), saved, returns)
 
 
 def _make_block(block: tuple[int, int, list[JsonObject]], rbp: int, load_map: LoadMap) -> _Block:

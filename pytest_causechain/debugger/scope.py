@@ -154,12 +154,11 @@ class Scope:
     def likes(self, was: bytes, kind: int | None, at: int) -> tuple[Like, ...]:
         """Other values of a type; where that is not known, integers of the same size."""
         wanted = self._family(kind) if kind is not None else (IntType, len(was))
-        found = dict.fromkeys(self._values(wanted, len(was), at))
-        seen: dict[bytes, Like] = {}
-        for like in found:
+        found: dict[bytes, Like] = {}
+        for like in self._values(wanted, len(was), at):
             if like.data != was:
-                seen.setdefault(like.data, like)
-        return tuple(seen.values())[:LIKES]
+                found.setdefault(like.data, like)
+        return tuple(found.values())[:LIKES]
 
     def _values(self, wanted: tuple[object, ...], size: int, at: int) -> Iterator[Like]:
         for leaf in self.leaves:

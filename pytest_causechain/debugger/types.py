@@ -4,7 +4,7 @@ They are numbered in the order in which they become known; a type refers to othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -285,9 +285,17 @@ Type = (
 # By number. More come with each visit of a function whose variables have new types.
 TypeTable = list[Type]
 
-PLAIN: dict[str, Callable[[str, int], Type]] = {
+TYPES: dict[str, Callable[..., Type]] = {
+    "int": IntType,
+    "char": CharType,
     "bool": BoolType,
     "float": FloatType,
+    "complex": ComplexType,
+    "enum": EnumType,
+    "pointer": PointerType,
+    "array": ArrayType,
+    "struct": StructType,
+    "union": UnionType,
     "void": VoidType,
     "function": FunctionType,
     "other": OtherType,
@@ -310,38 +318,22 @@ CONTAINERS: dict[str, Callable[..., ContainerType]] = {
 
 def read_types(rows: Iterable[JsonObject]) -> TypeTable:
     """From what agent_symbols.py answers."""
-    return [read_type(row) for row in rows]
+    return [read_type(**row) for row in rows]
 
 
-def read_type(row: JsonObject) -> Type:
-    name, size = row["name"], row["size"]
-    match row["kind"]:
-        case "int":
-            return IntType(name, size, row["signed"])
-        case "char":
-            return CharType(name, size, row["signed"])
-        case "enum":
-            return EnumType(name, size, tuple(row["values"].items()))
-        case "pointer":
-            return PointerType(name, size, row["target"])
-        case "array":
-            return ArrayType(name, size, row["target"], row["count"])
-        case "complex":
-            return ComplexType(name, size, row["target"])
-        case "struct":
-            return StructType(name, size, read_members(row), read_container(row.get("container")))
-        case "union":
-            return UnionType(name, size, read_members(row))
-        case kind:
-            return PLAIN[kind](name, size)
-
-
-def read_members(row: JsonObject) -> tuple[Member, ...]:
-    return tuple(Member(*field) for field in row["fields"])
-
-
-def read_container(row: JsonObject | None) -> ContainerType | None:
-    if row is None:
-        return None
-    places = {name: tuple(at) if isinstance(at, list) else at for name, at in row.items() if name != "kind"}
-    return CONTAINERS[row["kind"]](**places)
+def read_type(
+    kind: str,
+    key: str,
+    fields: Iterable[Sequence[Any]] | None = None,
+    values: dict[str, int] | None = None,
+    container: JsonObject | None = None,
+    **others: Any,
+) -> Type:
+    if fields is not None:
+        others["members"] = tuple(Member(*field) for field in fields)
+    if values is not None:
+        others["values"] = tuple(values.items())
+    if container is not None:
+        places = {name: tuple(at) if isinstance(at, list) else at for name, at in container.items() if name != "kind"}
+        others["container"] = CONTAINERS[container["kind"]](**places)
+    return TYPES[kind](**others)

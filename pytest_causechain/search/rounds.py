@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import astuple
 from itertools import count
+from operator import sub
 from typing import Generic, Protocol, Self, TypeVar
 
 from pytest_causechain.model.chain import Tally
@@ -47,41 +49,28 @@ class Outcomes(Generic[C, Observed]):
         self._experiments = experiments
         self._judge = judge
         self.width = width
-        self._observed: dict[C, Observed] = {}
-        self._known: dict[C, Outcome] = {}
+        # What those that have run showed.
+        self.observed: dict[C, Observed] = {}
+        # The outcomes of all that have been asked for, in this order.
+        self.known: dict[C, Outcome] = {}
         self._counts: Counter[Outcome] = Counter()
         self._cached = 0
 
     def __call__(self, configuration: C) -> Outcome:
-        if configuration in self._known:
+        if configuration in self.known:
             self._cached += 1
-            return self._known[configuration]
+            return self.known[configuration]
         self.run([configuration])
-        outcome = self._judge(self._observed[configuration])
-        self._known[configuration] = outcome
+        outcome = self._judge(self.observed[configuration])
+        self.known[configuration] = outcome
         self._counts[outcome] += 1
         return outcome
 
     def run(self, configurations: Sequence[C]) -> None:
-        new = [c for c in dict.fromkeys(configurations) if not self.has_run(c)]
+        new = [c for c in dict.fromkeys(configurations) if c not in self.observed]
         if new:
             ran = zip(new, self._experiments(new), strict=True)
-            self._observed.update((c, observed) for c, observed in ran if observed is not None)
-
-    def has_run(self, configuration: C) -> bool:
-        return configuration in self._observed
-
-    def observed(self, configuration: C) -> Observed:
-        """What one that has run showed."""
-        return self._observed[configuration]
-
-    def known(self, configuration: C) -> Outcome | None:
-        """The outcome of one that has been asked for before."""
-        return self._known.get(configuration)
-
-    def all_known(self) -> Mapping[C, Outcome]:
-        """All that have been asked for, in this order."""
-        return self._known
+            self.observed.update((c, observed) for c, observed in ran if observed is not None)
 
     def chance(self, outcome: Outcome) -> float:
         """How likely it is for a new configuration, by what was seen so far."""
@@ -98,13 +87,7 @@ class Outcomes(Generic[C, Observed]):
 
     def since(self, earlier: Tally) -> Tally:
         """What was counted after `earlier`, a `tally` of these outcomes, had been read."""
-        now = self.tally
-        return Tally(
-            pass_=now.pass_ - earlier.pass_,
-            fail=now.fail - earlier.fail,
-            unresolved=now.unresolved - earlier.unresolved,
-            cached=now.cached - earlier.cached,
-        )
+        return Tally(*map(sub, astuple(self.tally), astuple(earlier)))
 
 
 class Search(Protocol[C_co]):
@@ -124,7 +107,7 @@ S = TypeVar("S", bound=Search)  # type: ignore[type-arg]
 def settle(search: S, outcomes: Outcomes[C, Observed]) -> S:
     """The last state."""
     while (question := search.question) is not None:
-        if not outcomes.has_run(question):
+        if question not in outcomes.observed:
             outcomes.run(foresee(search, outcomes))
         search = search.answer(outcomes(question))
     return search
@@ -142,8 +125,8 @@ def foresee(search: Search[C], outcomes: Outcomes[C, Observed]) -> list[C]:
         question = state.question
         if question is None:
             continue
-        known = outcomes.known(question)
-        if known is None and not outcomes.has_run(question):
+        known = outcomes.known.get(question)
+        if known is None and question not in outcomes.observed:
             wanted[question] = None
         for outcome in Outcome if known is None else (known,):
             likelihood = chance * (outcomes.chance(outcome) if known is None else 1)

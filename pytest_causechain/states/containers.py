@@ -6,8 +6,9 @@ is left the plain struct that it is. Unfolding asks for the buffers as they beco
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
 from pytest_causechain.debugger.types import (
@@ -29,9 +30,9 @@ from pytest_causechain.debugger.types import (
     VariantType,
     VectorType,
 )
-from pytest_causechain.states.layout import POINTER_SIZE, VTABLE, Layouts, Leaf, show_leaf, show_text
+from pytest_causechain.states.layout import POINTER_SIZE, VTABLE, Layouts, Leaf, Span, show_leaf, show_text
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.shapes import Object, Span
+from pytest_causechain.states.shapes import Object
 
 if TYPE_CHECKING:
     from pytest_causechain.states.graph import MemoryGraph
@@ -55,34 +56,24 @@ class Buffers:
 
     def note(self, o: Object) -> Iterator[int]:
         """The buffers of all containers in an object, as they become known."""
-        region = self._memory.region(o.address)
-        assert region is not None
-        for offset, kind in o.shape.containers:
-            if not o.shape.is_present(region.data, o.address - region.start, offset, self._layouts.size(kind)):
-                continue
+        for offset, kind in o.shape.find_containers(*self._memory.around(o.address)):
             place = o.address + offset
             match self._layouts.container(kind):
                 case StringType(pointer=pointer):
                     self.texts.add(self._word(place + pointer))
-                case VectorType(start=start, finish=finish, end=end):
-                    block = self._word(place + start)
-                    yield from self._note_one(block, block, self._word(place + finish), self._word(place + end))
+                case VectorType() as vector:
+                    yield from self._note_all(vector, place)
                 case DequeType() as deque:
-                    yield from self._note_deque(place, deque)
+                    first, last = self._word(place + deque.start_node), self._word(place + deque.finish_node)
+                    table = self._word(place + deque.map)
+                    end = table + self._memory.blocks.get(table, 0)
+                    if table <= first <= last < end:
+                        yield from self._note_one(table, first, last + POINTER_SIZE, end)
+                        yield from self._note_all(deque, place)
 
-    def _note_deque(self, place: int, deque: DequeType) -> Iterator[int]:
-        first, last = self._word(place + deque.start_node), self._word(place + deque.finish_node)
-        table = self._word(place + deque.map)
-        size = self._memory.blocks.get(table, 0)
-        if not table <= first <= last < table + size:
-            return
-        yield from self._note_one(table, first, last + POINTER_SIZE, table + size)
-        begin, behind = self._word(place + deque.start_cur), self._word(place + deque.finish_cur)
-        capacity = self._word(place + deque.start_last) - self._word(place + deque.start_first)
-        for at in range(first, last + 1, POINTER_SIZE):
-            block = self._word(at)
-            end = block + capacity
-            yield from self._note_one(block, begin if at == first else block, behind if at == last else end, end)
+    def _note_all(self, plan: VectorType | DequeType, place: int) -> Iterator[int]:
+        for buffer in find_buffers(plan, place, self._word):
+            yield from self._note_one(*buffer)
 
     def _note_one(self, block: int, start: int, end: int, limit: int) -> Iterator[int]:
         if block and block <= start <= end <= limit <= block + self._memory.blocks.get(block, 0):
@@ -102,6 +93,22 @@ class Buffers:
         return self._memory.word(address) or 0
 
 
+def find_buffers(
+    plan: VectorType | DequeType, place: int, word: Callable[[int], int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Of each buffer of a container: where it begins, where its elements begin and end, and the room for them ends."""
+    if isinstance(plan, VectorType):
+        start, finish, end = (word(place + member) for member in (plan.start, plan.finish, plan.end))
+        yield start, start, finish, end
+        return
+    first, last = word(place + plan.start_node), word(place + plan.finish_node)
+    capacity = word(place + plan.start_last) - word(place + plan.start_first)
+    for at in range(first, last + 1, POINTER_SIZE):
+        block = word(at)
+        start = word(place + plan.start_cur) if at == first else block
+        yield block, start, word(place + plan.finish_cur) if at == last else block + capacity, block + capacity
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """One in use, at an offset of the object it lies in. `nodes` are the objects of its elements, in order, each with
@@ -117,6 +124,15 @@ class Container:
     parts: tuple[tuple[Object, Span, int], ...] = ()
     owned: tuple[Object, ...] = ()
     text: bytes | None = None
+
+    @property
+    def address(self) -> int:
+        return self.holder.address + self.offset
+
+    @property
+    def place(self) -> tuple[Object, int]:
+        """The object it lies in, and where that begins in its block."""
+        return self.holder, self.holder.shape.base_of(self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +159,7 @@ class Containers:
         has_any = any(map(self._layouts.container, range(len(self._layouts.types))))
         for o in graph.objects if has_any else ():
             if not o.is_unset and o.kept is None and o.shape.containers:
-                region = self._memory.region(o.address)
-                assert region is not None
-                for offset, kind in o.shape.containers:
-                    size = self._layouts.size(kind)
-                    if not o.shape.is_present(region.data, o.address - region.start, offset, size):
-                        continue
+                for offset, kind in o.shape.find_containers(*self._memory.around(o.address)):
                     container = self.read(o, offset, kind)
                     if container is not None:
                         self.found[o, offset, kind] = container
@@ -167,48 +178,26 @@ class Containers:
         plan = self._layouts.container(kind)
         assert plan is not None
         try:
-            return self._read(Container(o, offset, kind, plan))
+            return self._read(plan, Container(o, offset, kind, plan))
         except Unusable:
             return None
 
-    def _read(self, c: Container) -> Container:
-        match c.plan:
-            case StringType():
-                return self._read_string(c, c.plan)
-            case StringViewType():
-                return self._read_view(c, c.plan)
-            case VectorType():
-                return self._read_vector(c, c.plan)
-            case BitVectorType():
-                return self._read_bits(c, c.plan)
-            case DequeType():
-                return self._read_deque(c, c.plan)
-            case TreeType():
-                return self._read_tree(c, c.plan)
-            case HashType():
-                return self._read_hash(c, c.plan)
-            case ListType():
-                return self._read_list(c, c.plan)
-            case OptionalType():
-                return self._read_optional(c, c.plan)
-            case VariantType():
-                return self._read_variant(c, c.plan)
-            case SharedPointerType():
-                return self._read_shared(c, c.plan)
-            case FunctionObjectType():
-                return self._read_function(c, c.plan)
+    @singledispatchmethod
+    def _read(self, plan: ContainerType, c: Container) -> Container:
+        raise NotImplementedError
 
     def word(self, container: Container, member: int) -> int:
         """The pointer or number at the offset of a member."""
-        value = self._memory.word(container.holder.address + container.offset + member)
+        value = self._memory.word(container.address + member)
         if value is None:
             raise Unusable
         return value
 
-    def _read_string(self, c: Container, plan: StringType) -> Container:
+    @_read.register
+    def _read_string(self, plan: StringType, c: Container) -> Container:
         start, length = self.word(c, plan.pointer), self.word(c, plan.length)
         width = self._layouts.size(plan.element)
-        local = c.holder.address + c.offset + plan.local
+        local = c.address + plan.local
         buffer = self._graph.starts.get(start)
         if start != local and (buffer is None or (length + 1) * width > buffer.size):
             raise Unusable
@@ -217,22 +206,39 @@ class Containers:
             raise Unusable
         return replace(c, size=length, text=text, owned=(buffer,) if buffer is not None and start != local else ())
 
-    def _read_view(self, c: Container, plan: StringViewType) -> Container:
+    @_read.register
+    def _read_view(self, plan: StringViewType, c: Container) -> Container:
         length = self.word(c, plan.length)
         text = self._memory.read(self.word(c, plan.pointer), length * self._layouts.size(plan.element))
         return replace(c, size=length, text=text if length else b"")
 
-    def _read_vector(self, c: Container, plan: VectorType) -> Container:
-        start, finish, end = (self.word(c, member) for member in (plan.start, plan.finish, plan.end))
-        width = self._layouts.size(plan.element)
-        if not start and not end:
-            return c
-        buffer = self._graph.starts.get(start)
-        if buffer is None or not start <= finish <= end <= start + buffer.size or not width or (finish - start) % width:
-            raise Unusable
-        return replace(c, size=(finish - start) // width, parts=((buffer, (0, finish - start), 0),))
+    @_read.register
+    def _read_vector(self, plan: VectorType, c: Container) -> Container:
+        is_empty = not self.word(c, plan.start) and not self.word(c, plan.end)
+        return c if is_empty else self._read_buffers(c, plan)
 
-    def _read_bits(self, c: Container, plan: BitVectorType) -> Container:
+    @_read.register
+    def _read_deque(self, plan: DequeType, c: Container) -> Container:
+        table = self._graph.starts.get(self.word(c, plan.map))
+        first, last = self.word(c, plan.start_node), self.word(c, plan.finish_node)
+        if table is None or not first <= last < first + POINTER_SIZE * ELEMENTS_LIMIT:
+            raise Unusable
+        return replace(self._read_buffers(c, plan), owned=(table,))
+
+    def _read_buffers(self, c: Container, plan: VectorType | DequeType) -> Container:
+        width, parts, count = self._layouts.size(plan.element), [], 0
+        for block, start, end, limit in find_buffers(plan, c.address, lambda at: self._memory.word(at) or 0):
+            buffer = self._graph.starts.get(block)
+            if buffer is None or not block <= start <= end <= limit <= block + buffer.size:
+                raise Unusable
+            if not width or (end - start) % width:
+                raise Unusable
+            parts.append((buffer, (start - block, end - block), count - (start - block) // width))
+            count += (end - start) // width
+        return replace(c, size=count, parts=tuple(parts))
+
+    @_read.register
+    def _read_bits(self, plan: BitVectorType, c: Container) -> Container:
         start, finish = self.word(c, plan.start), self.word(c, plan.finish)
         if not start and not finish:
             return c
@@ -247,31 +253,9 @@ class Containers:
         text = f"{int.from_bytes(data, 'little'):0{count}b}"[::-1][:count].encode()
         return replace(c, size=count, owned=(buffer,), text=text)
 
-    def _read_deque(self, c: Container, plan: DequeType) -> Container:
-        width, first_node, last_node = (
-            self._layouts.size(plan.element),
-            self.word(c, plan.start_node),
-            self.word(c, plan.finish_node),
-        )
-        table = self._graph.starts.get(self.word(c, plan.map))
-        if table is None or not width or not first_node <= last_node < first_node + 8 * ELEMENTS_LIMIT:
-            raise Unusable
-        parts, count = [], 0
-        for at in range(first_node, last_node + 1, 8):
-            block = self._graph.starts.get(self._memory.word(at) or 0)
-            if block is None:
-                raise Unusable
-            start = self.word(c, plan.start_cur) - block.address if at == first_node else 0
-            capacity = self.word(c, plan.start_last) - self.word(c, plan.start_first)
-            end = self.word(c, plan.finish_cur) - block.address if at == last_node else capacity
-            if not 0 <= start <= end <= block.size:
-                raise Unusable
-            parts.append((block, (start, end), count - start // width))
-            count += (end - start) // width
-        return replace(c, size=count, parts=tuple(parts), owned=(table,))
-
-    def _read_tree(self, c: Container, plan: TreeType) -> Container:
-        count, header = self.word(c, plan.count), c.holder.address + c.offset + plan.header
+    @_read.register
+    def _read_tree(self, plan: TreeType, c: Container) -> Container:
+        count, header = self.word(c, plan.count), c.address + plan.header
         nodes: list[Object] = []
         above: list[Object] = []
         at = self._memory.word(header + plan.parent)
@@ -290,16 +274,18 @@ class Containers:
             raise Unusable
         return replace(c, size=count, nodes=self._label(nodes, plan))
 
-    def _read_hash(self, c: Container, plan: HashType) -> Container:
+    @_read.register
+    def _read_hash(self, plan: HashType, c: Container) -> Container:
         nodes = self._chain(c, plan, 0)
         if len(nodes) != self.word(c, plan.count):
             raise Unusable
         table = self._graph.starts.get(self.word(c, plan.buckets))
         return replace(c, size=len(nodes), nodes=self._label(nodes, plan), owned=(table,) if table is not None else ())
 
-    def _read_list(self, c: Container, plan: ListType) -> Container:
+    @_read.register
+    def _read_list(self, plan: ListType, c: Container) -> Container:
         # With links in both directions it ends where it began.
-        nodes = self._chain(c, plan, 0 if plan.count is None else c.holder.address + c.offset + plan.first)
+        nodes = self._chain(c, plan, 0 if plan.count is None else c.address + plan.first)
         if plan.count is not None and len(nodes) != self.word(c, plan.count):
             raise Unusable
         return replace(c, size=len(nodes), nodes=tuple((node, f"[{n}]") for n, node in enumerate(nodes)))
@@ -352,24 +338,28 @@ class Containers:
         members = pair.members if plan.is_map and isinstance(pair, StructType) else ()
         return next((member for member in members if member.name == name), None)
 
-    def _read_optional(self, c: Container, plan: OptionalType) -> Container:
-        flag = self._memory.read(c.holder.address + c.offset + plan.flag, 1)
+    @_read.register
+    def _read_optional(self, plan: OptionalType, c: Container) -> Container:
+        flag = self._memory.read(c.address + plan.flag, 1)
         if flag not in (b"\0", b"\1"):
             raise Unusable
         return replace(c, size=flag[0])
 
-    def _read_variant(self, c: Container, plan: VariantType) -> Container:
-        data = self._memory.read(c.holder.address + c.offset + plan.index, plan.width)
+    @_read.register
+    def _read_variant(self, plan: VariantType, c: Container) -> Container:
+        data = self._memory.read(c.address + plan.index, plan.width)
         index = int.from_bytes(data or b"\xff", "little")
         return replace(c, size=index if index < len(plan.elements) else -1)
 
-    def _read_shared(self, c: Container, plan: SharedPointerType) -> Container:
+    @_read.register
+    def _read_shared(self, plan: SharedPointerType, c: Container) -> Container:
         counts = self._graph.starts.get(self.word(c, plan.count))
         if counts is None and self.word(c, plan.count):
             raise Unusable
         return c
 
-    def _read_function(self, c: Container, plan: FunctionObjectType) -> Container:
+    @_read.register
+    def _read_function(self, plan: FunctionObjectType, c: Container) -> Container:
         """What it has captured may lie in a block of its own."""
         held = self._graph.starts.get(self.word(c, plan.functor)) if self.word(c, plan.manager) else None
         return replace(c, owned=(held,) if held is not None and held.shape.is_text else ())
@@ -411,7 +401,7 @@ class Containers:
         if c.text is not None:
             is_bits = isinstance(c.plan, BitVectorType)
             return c.text.decode("ascii") if is_bits else show_text(c.text.replace(b"\0", b"\\0"))
-        place = c.holder.address + c.offset
+        place = c.address
         match c.plan:
             case OptionalType(value=value, element=element):
                 return self.show(place + value, element, depth) if c.size else "nullopt"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeGuard
 
 from pytest_causechain.debugger.types import (
     FunctionObjectType,
@@ -23,29 +24,28 @@ from pytest_causechain.debugger.types import (
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.states.containers import SHOWN, Container
 from pytest_causechain.states.graph import MemoryGraph
-from pytest_causechain.states.layout import VTABLE
+from pytest_causechain.states.layout import VTABLE, Span
 from pytest_causechain.states.matching import Matching, Pair, match_states
 from pytest_causechain.states.names import drop_this
-from pytest_causechain.states.outside import OtherCode, OutsideKind, OutsidePart, OutsideState, Told, is_alike
-from pytest_causechain.states.shapes import Object, PlacedLeaf, Span
+from pytest_causechain.states.outside import OtherCode, OutsideDelta, OutsideState, is_alike
+from pytest_causechain.states.shapes import Object, PlacedLeaf
 from pytest_causechain.states.unfolding import no_collection
-from pytest_causechain.states.values import PATH_PART, Kind, ValuePair
+from pytest_causechain.states.values import Difference, ValuePair
 
-Found = tuple[ValuePair, Kind]
 # Of the block that shared pointers share: where their number is.
 COUNTS = (8, 16)
 # A claim of one that means nothing: the contents of an optional that has none in either run.
 VOID = None
 
 
-@dataclass(eq=False)
-class ContainerPair:
-    """A container as a delta tells it. `spots` are all that differs in what it keeps."""
+class ContainerPair(Difference):
+    """A container with all that differs in what it keeps."""
 
-    matching: Matching
-    ours: Container
-    theirs: Container
-    spots: list[ValuePair] = field(default_factory=list)
+    assignment = undo = value_key = None
+
+    def __init__(self, matching: Matching, ours: Container, theirs: Container) -> None:
+        super().__init__(matching, *theirs.place)
+        self.ours, self.theirs = ours, theirs
 
     @cached_property
     def key(self) -> str:
@@ -68,33 +68,10 @@ class ContainerPair:
     def failing(self) -> str:
         return self._shown[1]
 
-    @property
-    def frame(self) -> int | None:
-        holder = self.theirs.holder
-        return self.matching.failing.naming.frame(holder, holder.shape.base_of(self.theirs.offset))
-
-    @property
-    def assignment(self) -> str | None:
-        return None
-
-    @property
-    def undo(self) -> str | None:
-        return None
-
-    @property
-    def value_key(self) -> str | None:
-        return None
-
-    @property
+    @cached_property
     def group(self) -> tuple[str, ...]:
-        holder, naming = self.theirs.holder, self.matching.failing.naming
-        base = holder.shape.base_of(self.theirs.offset)
-        root = naming.root(holder, base)
-        path = PATH_PART.findall(holder.shape.path_to(self.theirs.offset, self.theirs.type) or "")
-        if root is None:
-            return ("", naming.key(holder, base), *path)
-        scope = "global" if root.frame is None else root.key.rpartition(":")[0]
-        return (scope, root.key, naming.key(holder, base), *path)
+        path = self.holder.shape.path_to(self.theirs.offset, self.theirs.type) or ""
+        return self.matching.failing.naming.group(self.holder, self.base, path)
 
     @cached_property
     def _shown(self) -> tuple[str, str]:
@@ -109,6 +86,16 @@ class ContainerPair:
         if not self.theirs.nodes and not self.theirs.parts:
             return self.spots[0].passing, self.spots[0].failing
         return show_unequal(one.list_elements(self.ours), other.list_elements(self.theirs))
+
+
+MemoryDelta = ValuePair | ContainerPair
+# `key` names the variable independently of the calls on the stack, `name` as a programmer writes it here, in frame
+# number `frame`. `assignment` makes this change in the passing run as a C statement, where one can, `undo` takes it
+# back in the failing run. `group` are the ever smaller wholes it is a part of: scope, variable, object, members and
+# elements. `value_key`, of a pointer, is what it leads to in the failing run, by the key of that. All this is found
+# out when it is asked for: of many deltas few are ever told. `spots` are what is to be written to the memory, `part`
+# what is to be changed outside. Of several spots the first is at which it is told.
+Delta = MemoryDelta | OutsideDelta
 
 
 def show_unequal(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, str]:
@@ -203,76 +190,63 @@ class ContainerPairs:
             place = (whole.theirs.holder, whole.theirs.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class JointDifference:
-    """What is told as one, and the spots that are written for it."""
-
-    told: ValuePair | ContainerPair
-    kind: Kind
-    spots: list[ValuePair]
-
-
-def gather_units(matching: Matching, found: Iterable[Found]) -> list[JointDifference]:
+def gather_units(matching: Matching, found: Iterable[ValuePair]) -> list[MemoryDelta]:
     """In the order of their first spots."""
     wholes = ContainerPairs(matching)
-    units: list[JointDifference] = []
+    units: list[MemoryDelta] = []
     budget = matching.failing.budget
-    for spot, kind in budget.watch(found):
+    for spot in budget.watch(found):
         is_part, whole = wholes.find(spot)
         if not is_part:
-            units.append(JointDifference(spot, kind, [spot]))
+            units.append(spot)
         elif whole is not None:
-            if not whole.spots:
-                units.append(JointDifference(whole, "value", whole.spots))
-            whole.spots.append(spot)
-    return join_classes(join_counts([unit for unit in units if not is_garbage(unit.told)], budget))
+            if not whole.joined:
+                units.append(whole)
+            whole.joined.append(spot)
+    return join_classes(join_counts([unit for unit in units if not is_garbage(unit)], budget))
 
 
-def is_garbage(told: ValuePair | ContainerPair) -> bool:
+def is_garbage(unit: MemoryDelta) -> bool:
     """Of a string: only memory that it does not use differs."""
-    if not isinstance(told, ContainerPair) or told.ours.text != told.theirs.text:
+    if not isinstance(unit, ContainerPair) or unit.ours.text != unit.theirs.text:
         return False
-    plan = told.theirs.plan
+    plan = unit.theirs.plan
     if not isinstance(plan, StringType):
         return False
-    if not told.ours.owned and not told.theirs.owned:
+    if not unit.ours.owned and not unit.theirs.owned:
         return True
-    graphs = (told.matching.passing, told.ours), (told.matching.failing, told.theirs)
+    graphs = (unit.matching.passing, unit.ours), (unit.matching.failing, unit.theirs)
     capacities = {graph.containers.word(container, plan.local) for graph, container in graphs if container.owned}
-    return bool(told.ours.owned and told.theirs.owned) and len(capacities) == 1
+    return bool(unit.ours.owned and unit.theirs.owned) and len(capacities) == 1
 
 
-def join_counts(units: list[JointDifference], budget: Budget) -> list[JointDifference]:
+def join_counts(units: list[MemoryDelta], budget: Budget) -> list[MemoryDelta]:
     """How many share an object goes with the pointer that makes the difference, if there is one."""
-    counts = [unit.told for unit in units if is_count(unit.told)]
-    taken: set[ValuePair | ContainerPair] = set()
-    for count in counts:
+    taken: set[MemoryDelta] = set()
+    for count in filter(is_count, units):
         budget.check()
-        sharing = (unit for unit in units if unit.told is not count and shares(unit, count))
-        if (first := next(sharing, None)) is not None and isinstance(count, ValuePair):
-            first.spots.append(count)
+        first = next((unit for unit in units if unit is not count and shares(unit, count)), None)
+        if first is not None:
+            first.joined += count.spots
             taken.add(count)
-    return [unit for unit in units if unit.told not in taken]
+    return [unit for unit in units if unit not in taken]
 
 
-def is_count(told: ValuePair | ContainerPair) -> bool:
-    if not isinstance(told, ValuePair) or not COUNTS[0] <= told.leaf.offset < COUNTS[1]:
+def is_count(unit: MemoryDelta) -> TypeGuard[ValuePair]:
+    if not isinstance(unit, ValuePair) or not COUNTS[0] <= unit.leaf.offset < COUNTS[1]:
         return False
-    return told.layouts.name(told.theirs.type).startswith("std::_Sp_counted")
+    return unit.layouts.name(unit.theirs.type).startswith("std::_Sp_counted")
 
 
-def shares(unit: JointDifference, count: ValuePair | ContainerPair) -> bool:
+def shares(unit: MemoryDelta, count: ValuePair) -> bool:
     """Whether a pointer in what differs, or an element of such a container, leads to the block a count lies in."""
-    if not isinstance(count, ValuePair):
-        return False
     targets = [spot.targets for spot in unit.spots if spot.is_pointer]
     if any(source.object is count.ours or target.object is count.theirs for source, target in targets):
         return True
     matching = count.matching
-    if not isinstance(unit.told, ContainerPair):
-        return False
-    return holds_pointer_to(matching.passing, unit.told.ours, count.ours) or holds_pointer_to(
-        matching.failing, unit.told.theirs, count.theirs
+    return isinstance(unit, ContainerPair) and (
+        holds_pointer_to(matching.passing, unit.ours, count.ours)
+        or holds_pointer_to(matching.failing, unit.theirs, count.theirs)
     )
 
 
@@ -281,92 +255,22 @@ def holds_pointer_to(graph: MemoryGraph, container: Container, o: Object) -> boo
     return any(pointer.value == o.address for element in elements for pointer in graph.pointers(element))
 
 
-def join_classes(units: list[JointDifference]) -> list[JointDifference]:
+def join_classes(units: list[MemoryDelta]) -> list[MemoryDelta]:
     """Of which class an object is, is never changed alone, but with all that differs in it."""
-    tables: list[JointDifference] = []
-    within = defaultdict[Object, list[JointDifference]](list)
+    tables: list[ValuePair] = []
+    within = defaultdict[Object, list[MemoryDelta]](list)
     for unit in units:
-        is_table = isinstance(unit.told, ValuePair) and VTABLE in unit.told.path
-        (tables if is_table else within[unit.spots[0].theirs]).append(unit)
-    kept: list[JointDifference] = []
+        if isinstance(unit, ValuePair) and VTABLE in unit.path:
+            tables.append(unit)
+        else:
+            within[unit.spots[0].theirs].append(unit)
+    dropped = set[MemoryDelta](tables)
     for table in tables:
-        others = within[table.spots[0].theirs]
-        for other in others[1:]:
-            others[0].spots.extend(other.spots)
-        if others:
-            others[0].spots.extend(table.spots)
-            kept.extend(others[1:])
-        kept.append(table)
-    dropped = {id(unit) for unit in kept}
-    return [unit for unit in units if id(unit) not in dropped]
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """The same bytes in a pair of objects; `is_whole`: all bytes, of which one of the two may have more."""
-
-    passing: Object
-    failing: Object
-    offset: int
-    size: int
-    bits: tuple[int, int] | None = None
-    is_pointer: bool = False
-    is_whole: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Delta:
-    """One difference: slots of the memory, or a part of the state outside. Of several slots the first is at which it
-    is told.
-
-    What it takes to tell it is found out when it is asked for: of many deltas few are ever told. `requires` are those
-    without which it makes no sense: a pointer to an object that lies where the other run has none in a block."""
-
-    kind: Kind | OutsideKind
-    told: Told
-    slots: tuple[Slot, ...] = ()
-    part: OutsidePart | None = None
-    requires: list[Delta] = field(default_factory=list, repr=False)
-
-    @property
-    def key(self) -> str:
-        return self.told.key
-
-    @property
-    def name(self) -> str:
-        return self.told.name
-
-    @property
-    def type(self) -> str:
-        return self.told.type
-
-    @property
-    def passing(self) -> str:
-        return self.told.passing
-
-    @property
-    def failing(self) -> str:
-        return self.told.failing
-
-    @property
-    def frame(self) -> int | None:
-        return self.told.frame
-
-    @property
-    def assignment(self) -> str | None:
-        return self.told.assignment
-
-    @property
-    def undo(self) -> str | None:
-        return self.told.undo
-
-    @property
-    def value_key(self) -> str | None:
-        return self.told.value_key
-
-    @property
-    def group(self) -> tuple[str, ...]:
-        return self.told.group
+        first, *others = *within[table.theirs], table
+        for other in others:
+            first.joined += other.spots
+        dropped.update(others)
+    return [unit for unit in units if unit not in dropped]
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,30 +286,23 @@ def compare_states(matching: Matching, code: OtherCode | None = None) -> StateCo
     """What lies ahead of the runs comes first. What they have left behind them in files is the last to be blamed."""
     passing, failing = matching.passing, matching.failing
     outside = OutsideState(passing.visit, failing.visit, (passing.memory, failing.memory), code)
-    inputs = [Delta(part.kind, told, part=part) for part, told in outside.inputs()]
-    past = [Delta(part.kind, told, part=part) for part, told in outside.past()]
     with no_collection():
-        return StateComparison(matching, outside, (*inputs, *memory_deltas(matching), *past))
+        return StateComparison(matching, outside, (*outside.inputs(), *memory_deltas(matching), *outside.past()))
 
 
-def memory_deltas(matching: Matching) -> list[Delta]:
+def memory_deltas(matching: Matching) -> list[MemoryDelta]:
     """In the order in which a programmer looks: the innermost frame's variables and what they lead to first."""
     budget = matching.failing.budget
-    found = [found for pair in unequal_pairs(matching) for found in budget.watch(unequal_spots(matching, pair))]
+    found = [spot for pair in unequal_pairs(matching) for spot in budget.watch(unequal_spots(matching, pair))]
     if not found:
         return []
     order = matching.failing.naming.order
     last = len(order)
-    found.sort(key=lambda pair: rank_spot(pair[0], order, last))
-    units = gather_units(matching, found)
-    deltas = [Delta(unit.kind, unit.told, tuple(map(make_slot, unit.spots))) for unit in units]
-    link_required(deltas, units)
+    # Variables that are not set yet come last.
+    found.sort(key=lambda spot: (spot.theirs.is_unset, order.get((spot.theirs, spot.base), last), spot.leaf.offset))
+    deltas = gather_units(matching, found)
+    link_required(deltas)
     return deltas
-
-
-def rank_spot(spot: ValuePair, order: dict[tuple[Object, int], int], last: int) -> tuple[bool, int, int]:
-    """Variables that are not set yet come last."""
-    return spot.theirs.is_unset, order.get((spot.theirs, spot.base), last), spot.leaf.offset
 
 
 def unequal_pairs(matching: Matching) -> Iterator[Pair]:
@@ -419,18 +316,16 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
         if ours.shape is not shape or shape.guesses or shape.raw:
             yield pair
             continue
-        left, right = passing.memory.region(ours.address), failing.memory.region(theirs.address)
-        assert left is not None and right is not None
-        at, there = ours.address - left.start, theirs.address - right.start
-        if shape.values(left.data, at) != shape.values(right.data, there):
+        left, right = passing.memory.around(ours.address), failing.memory.around(theirs.address)
+        if shape.values(*left) != shape.values(*right):
             yield pair
             continue
-        if shape.is_text and (passing.hidden_words(ours) or failing.hidden_words(theirs)):
+        if shape.is_text and (passing.hidden_pointers(ours) or failing.hidden_pointers(theirs)):
             yield pair
             continue
         if shape.words is None:
             continue
-        for value, other in zip(shape.words(left.data, at), shape.words(right.data, there), strict=True):
+        for value, other in zip(shape.words(*left), shape.words(*right), strict=True):
             if not value and not other:
                 continue
             source, target = starts.get(value), their_starts.get(other)
@@ -443,7 +338,7 @@ def unequal_pairs(matching: Matching) -> Iterator[Pair]:
                 break
 
 
-def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[ValuePair, Kind]]:
+def unequal_spots(matching: Matching, pair: Pair) -> Iterator[ValuePair]:
     ours, theirs = pair
     passing, failing = matching.passing, matching.failing
     left, right = passing.contents(ours)[: theirs.size], failing.contents(theirs)
@@ -454,7 +349,7 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[ValuePair, K
         shape = theirs.shape.widen(ours.shape) if theirs.kept is None else theirs.shape
         places = shape.open_leaves(left, right)
     # Equal bytes are equal values, unless some of them are addresses.
-    is_sure = not (passing.hidden_words(ours) or failing.hidden_words(theirs)) and ours.shape is theirs.shape
+    is_sure = not (passing.hidden_pointers(ours) or failing.hidden_pointers(theirs)) and ours.shape is theirs.shape
     for place in places:
         start, end = place.leaf.offset, place.leaf.offset + place.leaf.size
         is_pointer = failing.layouts.is_pointer(place.leaf.type)
@@ -465,24 +360,20 @@ def unequal_spots(matching: Matching, pair: Pair) -> Iterator[tuple[ValuePair, K
             # Of what only the passing run has in a container's buffer nothing can be told but that.
             is_gone = theirs.kept is None and not theirs.shape.holds(start, place.leaf.size)
             if (kind := "value" if is_gone else spot.find_kind()) is not None:
-                yield spot, kind
+                spot.kind = kind
+                yield spot
 
 
-def make_slot(spot: ValuePair) -> Slot:
-    leaf = spot.leaf
-    return Slot(spot.ours, spot.theirs, leaf.offset, leaf.size, leaf.bits, spot.is_pointer, spot.is_whole)
-
-
-def link_required(deltas: Sequence[Delta], units: Sequence[JointDifference]) -> None:
+def link_required(deltas: Sequence[MemoryDelta]) -> None:
     """A pointer into a block of several objects, to one that the passing run has not there, needs what makes it one."""
-    pointing = [(d, spot.new_part) for d, unit in zip(deltas, units, strict=True) for spot in unit.spots]
+    pointing = [(delta, spot.new_part) for delta in deltas for spot in delta.spots]
     wanted = [(delta, part) for delta, part in pointing if part is not None]
     if not wanted:
         return
-    within = defaultdict[Object, list[tuple[int, Delta]]](list)
+    within = defaultdict[Object, list[tuple[int, MemoryDelta]]](list)
     for delta in deltas:
-        for slot in delta.slots:
-            within[slot.failing].append((slot.offset, delta))
+        for spot in delta.spots:
+            within[spot.theirs].append((spot.leaf.offset, delta))
     for delta, (o, start, end) in wanted:
         others = [other for offset, other in within[o] if start <= offset < end and other is not delta]
         delta.requires.extend(dict.fromkeys(others))
@@ -503,11 +394,13 @@ def close_configuration(deltas: Iterable[Delta]) -> list[Delta]:
 def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequence[Delta]) -> bool:
     """`deltas` are of a comparison with `failing`; those of the input and the code, which are there from the start, are
     not looked at."""
-    parts = [delta.part for delta in deltas if delta.part is not None and delta.part.kind not in ("code", "input")]
+    parts = [delta.part for delta in deltas if delta.part is not None and delta.kind not in ("code", "input")]
     memories = (graph.memory, failing.memory)
     if not all(is_alike(graph.visit, failing.visit, part, memories) for part in parts):
         return False
-    spots = [spot for delta in deltas for spot in find_spots(delta.told)]
+    # Of a single value the value: what was joined to it comes with it.
+    told = (delta.spots if isinstance(delta, ContainerPair) else delta.spots[:1] for delta in deltas)
+    spots = [spot for own in told for spot in own]
     if any(has_value(graph, failing, spot) is False for spot in spots):
         return False
     left = [spot for spot in spots if has_value(graph, failing, spot) is None]
@@ -519,12 +412,6 @@ def have_failing_values(graph: MemoryGraph, failing: MemoryGraph, deltas: Sequen
         if mate is None or ValuePair(matching, mate, spot.theirs, spot.place).find_kind() is not None:
             return False
     return True
-
-
-def find_spots(told: Told) -> Sequence[ValuePair]:
-    if isinstance(told, ContainerPair):
-        return told.spots
-    return [told] if isinstance(told, ValuePair) else []
 
 
 def has_value(graph: MemoryGraph, failing: MemoryGraph, spot: ValuePair) -> bool | None:
@@ -559,7 +446,7 @@ def follow_key(graph: MemoryGraph, failing: MemoryGraph, o: Object, base: int) -
     if variable is None:
         return None
     start = variable.address
-    nodes = [*((step.source, step.source.shape.base_of(step.at)) for step in steps[1:]), (o, base)]
+    nodes = [*(step.start for step in steps[1:]), (o, base)]
     for step, (_, inner) in zip(steps, nodes, strict=True) if steps else ():
         value = graph.memory.word(start + step.at)
         if not value:

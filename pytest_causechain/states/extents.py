@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from pytest_causechain.debugger.types import EnumType
-from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank, Span
 from pytest_causechain.states.memory import WORD, Memory
-from pytest_causechain.states.shapes import ElementRun, Object, Shape, Span
+from pytest_causechain.states.shapes import ElementRun, Object, Shape
 
 # So many elements tell whether a block holds an array.
 ELEMENTS_LOOKED_AT = 1_000
@@ -125,33 +125,32 @@ class Extents:
 
     def _fills_gaps(self, kind: int, data: bytes) -> bool:
         width = self._layouts.size(kind)
-        gaps = [at for at in self._layouts.gaps(kind) if not data[at]]
+        gaps = [at for span in self._layouts.gaps(kind) for at in range(*span) if not data[at]]
         return any(data[start + at] for start in range(width, len(data), width) for at in gaps)
 
     def shape(self, size: int, kept: Span | None, counted: Sequence[Counted]) -> Shape:
         """Of a block with these parts, each with its number of elements; None: as many as there is room for, be it in
         the array at the end of a struct."""
-        key = ("block", size, kept, *counted)
-        found = self._layouts.shapes.get(key)
-        if found is None:
-            runs: list[ElementRun] = []
-            raw: list[Span] = []
-            end = 0
-            for (start, kind, count), (limit, _, _) in pairwise([*counted, (size, BYTE, None)]):
-                if start > end:
-                    raw.append((end, start))
-                runs += self._runs(start, kind, count, limit)
-                end = max(limit if count is None else start + count * self._layouts.size(kind), 0)
-                # What is left behind the last element is less than one, or something else: that may begin where the
-                # padding of a struct does.
-                if limit - end < self._layouts.size(kind) and len(counted) == 1:
-                    end = limit
-                elif count == 1 and end < limit:
-                    end = start + self._layouts.end(kind)
-            if size > end:
-                raw.append((end, size))
-            found = self._layouts.shapes[key] = Shape(self._layouts, size, tuple(runs), tuple(raw), kept)
-        return found
+        return self._layouts.shape(("block", size, kept, *counted), lambda: self._make_shape(size, kept, counted))
+
+    def _make_shape(self, size: int, kept: Span | None, counted: Sequence[Counted]) -> Shape:
+        runs: list[ElementRun] = []
+        raw: list[Span] = []
+        end = 0
+        for (start, kind, count), (limit, _, _) in pairwise([*counted, (size, BYTE, None)]):
+            if start > end:
+                raw.append((end, start))
+            runs += self._runs(start, kind, count, limit)
+            end = max(limit if count is None else start + count * self._layouts.size(kind), 0)
+            # What is left behind the last element is less than one, or something else: that may begin where the
+            # padding of a struct does.
+            if limit - end < self._layouts.size(kind) and len(counted) == 1:
+                end = limit
+            elif count == 1 and end < limit:
+                end = start + self._layouts.end(kind)
+        if size > end:
+            raw.append((end, size))
+        return Shape(self._layouts, size, tuple(runs), tuple(raw), kept)
 
     def _runs(self, start: int, kind: int, count: int | None, limit: int) -> list[ElementRun]:
         layouts = self._layouts

@@ -18,7 +18,6 @@ from pytest_causechain.debugger.types import ArrayType
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.budget import UNLIMITED, Budget
 from pytest_causechain.states.containers import Containers
-from pytest_causechain.states.extents import HIGHEST_ADDRESS
 from pytest_causechain.states.layout import BYTE, INTEGER, POINTER_SIZE, Layouts, Leaf
 from pytest_causechain.states.memory import Memory, usable_size
 from pytest_causechain.states.names import Naming
@@ -95,23 +94,16 @@ def find_globals(
 
 
 def shape_variable(layouts: Layouts, kind: int) -> Shape:
-    key = ("variable", kind)
-    shape = layouts.shapes.get(key)
-    if shape is None:
-        shape = Shape(layouts, layouts.size(kind), (variable_run(layouts, kind),), type=kind)
-        layouts.shapes[key] = shape
-    return shape
+    return layouts.shape(
+        ("variable", kind), lambda: Shape(layouts, layouts.size(kind), (variable_run(layouts, kind),), type=kind)
+    )
 
 
 def shape_untyped(layouts: Layouts, size: int) -> Shape:
     """A number where it has the size of one."""
     if size == layouts.size(INTEGER):
         return shape_variable(layouts, INTEGER)
-    key = ("untyped", size)
-    shape = layouts.shapes.get(key)
-    if shape is None:
-        shape = layouts.shapes[key] = Shape(layouts, size, (ElementRun(0, 0, BYTE, size),))
-    return shape
+    return layouts.shape(("untyped", size), lambda: Shape(layouts, size, (ElementRun(0, 0, BYTE, size),)))
 
 
 def variable_run(layouts: Layouts, kind: int) -> ElementRun:
@@ -186,15 +178,15 @@ class MemoryGraph:
         data = self.memory.read(o.address, o.size)
         return data if data is not None else bytes(o.size)
 
-    def leaves(self, o: Object) -> Iterator[PlacedLeaf]:
-        """Each value of an object that is the program's."""
-        return o.shape.leaves()
+    def values(self, o: Object) -> object:
+        """All that is no pointer, to be compared with that of an object of the same shape."""
+        return o.shape.values(*self.memory.around(o.address))
 
     def leaves_near(self, o: Object, offset: int, elements: int) -> Iterator[PlacedLeaf]:
         """Those of the element at an offset and of some before and behind it; an array may have a million."""
         run = o.shape.run_at(offset)
         if run is None:
-            return self.leaves(o)
+            return o.shape.leaves()
         span = elements * self.layouts.size(run.type)
         return o.shape.leaves(offset - span, offset + span + 1)
 
@@ -204,10 +196,6 @@ class MemoryGraph:
             return True
         width = self.layouts.size(o.type)
         return o.size == usable_size(width) and not any(self.contents(o)[width:])
-
-    def is_raw(self, o: Object) -> bool:
-        """A text, or bytes of which nothing is known: one value."""
-        return o.shape.is_text
 
     def covered(self, o: Object) -> int:
         """How far the leaves reach: what is behind the last whole element of a block is not looked at."""
@@ -221,7 +209,7 @@ class MemoryGraph:
 
     def pointers(self, o: Object) -> list[PointerValue]:
         """Each pointer in an object; also what may be one, and leads to something."""
-        return [*self._sure_pointers(o), *self.hidden_pointers(o)]
+        return [*map(PointerValue, o.shape.offsets, self.words(o)), *self.hidden_pointers(o)]
 
     def references(self, o: Object) -> list[PointerValue]:
         """The same, and numbers as large as a pointer that are the address of an object."""
@@ -234,51 +222,27 @@ class MemoryGraph:
             if self.layouts.is_address_sized(place.leaf):
                 value = self.memory.word(o.address + place.leaf.offset)
                 if value in self.starts:
-                    yield PointerValue(
-                        place.leaf.offset, BYTE, place.path, value or 0, o.shape.base_of(place.leaf.offset)
-                    )
-
-    def _sure_pointers(self, o: Object) -> Iterator[PointerValue]:
-        values = self.words(o)
-        if values:
-            for (at, kind, path), value in zip(o.shape.pointers(), values, strict=True):
-                yield PointerValue(at, kind, path, value, o.shape.base_of(at))
+                    yield PointerValue(place.leaf.offset, value or 0)
 
     def words(self, o: Object) -> Sequence[int]:
         """The values of all that is surely a pointer, at the offsets its shape tells."""
-        region = self.memory.region(o.address)
-        if o.shape.words is None or region is None:
-            return ()
-        return o.shape.words(region.data, o.address - region.start)
+        return () if o.shape.words is None else o.shape.words(*self.memory.around(o.address))
 
-    def hidden_pointers(self, o: Object, start: int = 0, end: int | None = None) -> Sequence[PointerValue]:
-        """What may be a pointer, and leads to something, in a part of an object: only the value can tell in a union,
-        and in memory of which nothing is known."""
-        words = self._unfolding.hidden.get(o)
-        if words is None:
-            return ()
-        first = bisect_left(words, (start, 0))
-        last = bisect_right(words, ((o.size if end is None else end) - POINTER_SIZE, HIGHEST_ADDRESS))
-        return [self._hidden_pointer(o, offset, value) for offset, value in words[first:last]]
-
-    def _hidden_pointer(self, o: Object, offset: int, value: int) -> PointerValue:
-        kind, path, _ = o.shape.pointer_at(offset)
-        return PointerValue(offset, kind, path, value, o.shape.base_of(offset))
-
-    def hidden_words(self, o: Object) -> Sequence[tuple[int, int]]:
-        """Offset and value of the same."""
+    def hidden_pointers(self, o: Object) -> Sequence[PointerValue]:
+        """What may be a pointer, and leads to something: only the value can tell in a union, and in memory of which
+        nothing is known."""
         return self._unfolding.hidden.get(o, ())
 
     def pointers_within(self, o: Object, start: int, end: int) -> Sequence[PointerValue]:
         """All pointers in a part of which the other run knows nothing, or a union."""
         if o.parts is None:
-            return self.hidden_pointers(o, start, end)
-        if o not in self._pool_pointers:
-            self._pool_pointers[o] = sorted(self.pointers(o), key=lambda pointer: pointer.offset)
-        pointers = self._pool_pointers[o]
-        first = bisect_left(pointers, start, key=lambda pointer: pointer.offset)
-        last = bisect_right(pointers, end - POINTER_SIZE, key=lambda pointer: pointer.offset)
-        return pointers[first:last]
+            pointers = self.hidden_pointers(o)
+        else:
+            if o not in self._pool_pointers:
+                self._pool_pointers[o] = sorted(self.pointers(o))
+            pointers = self._pool_pointers[o]
+        first = bisect_left(pointers, start, key=attrgetter("offset"))
+        return pointers[first : bisect_right(pointers, end - POINTER_SIZE, key=attrgetter("offset"))]
 
     def target(self, address: int) -> Target:
         found = self._targets.get(address)
@@ -289,14 +253,8 @@ class MemoryGraph:
     def _find_target(self, address: int) -> Target:
         if not address:
             return Target(None, 0)
-        unfolding = self._unfolding
-        if (o := unfolding.starts.get(address)) is not None:
-            return Target(o, 0)
-        if (variable := unfolding.variable_at(address)) is not None:
-            return Target(variable, address - variable.address)
-        start = unfolding.start(address)
-        if start is not None and (o := unfolding.starts.get(start)) is not None:
-            return Target(o, address - start)
+        if (o := self._unfolding.object_at(address)) is not None:
+            return Target(o, address - o.address)
         region = self.memory.region(address)
         if region is not None and region.kind == "image":
             return Target(None, self.visit.load_map.to_file(address), IMAGE)

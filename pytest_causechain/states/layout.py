@@ -50,6 +50,8 @@ VTABLE = "_vptr"
 # The leaves of a large array would take more memory than time is saved.
 REMEMBERED_SIZE = 4096
 Bytes = bytes | memoryview
+# From and up to an offset.
+Span = tuple[int, int]
 FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
 # Of the exponent of a long double, whose number has 64 bits.
 EXTENDED_BIAS = 16383 + 63
@@ -103,9 +105,11 @@ class Layouts:
     def __init__(self, types: TypeTable) -> None:
         self.types = types
         # Those worked out so far, by whatever tells them apart.
-        self.shapes: dict[tuple[object, ...], Shape] = {}
+        self._shapes: dict[tuple[object, ...], Shape] = {}
         self.first_shapes: dict[tuple[int, int, tuple[int, int] | None], tuple[Shape, bool, int]] = {}
-        self.pointers = cache(self._pointers_of)
+        self.pointers = cache(
+            lambda number: tuple((at, kind, path) for at, kind, path, is_sure in self._walk_pointers(number) if is_sure)
+        )
         self.pointer_paths = cache(lambda number: {at: (kind, path) for at, kind, path in self.pointers(number)})
         self.guesses = cache(self._guesses_of)
         self.holds_pointer = cache(self._holds_pointer)
@@ -119,8 +123,15 @@ class Layouts:
         self.gaps = cache(self._gaps_of)
         self.is_dynamic = cache(self._is_dynamic)
         self.conditions = cache(lambda number: tuple(self._find_conditions(number)))
-        self.containers = cache(lambda number: tuple(self._walk_containers(number, 0)))
-        self._small_leaves = cache(lambda number: tuple(self._walk(number, "", 0)))
+        self.containers = cache(lambda number: tuple(self._walk_containers(number)))
+        self._small_leaves = cache(lambda number: tuple(self._walk(number)))
+
+    def shape(self, key: tuple[object, ...], make: Callable[[], Shape]) -> Shape:
+        """The one of this key, made when it is first asked for."""
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = make()
+        return found
 
     def type(self, number: int) -> Type:
         return self.types[number] if number >= 0 else OWN_TYPES[number]
@@ -157,15 +168,37 @@ class Layouts:
         """Of a number: `uintptr_t` and the like may hold what a pointer does."""
         return leaf.size == POINTER_SIZE and leaf.bits is None and isinstance(self.type(leaf.type), IntType)
 
+    def _parts(self, number: int) -> Iterator[tuple[str, int, int]]:
+        """Path, offset and type of what a type consists of, without bit-fields."""
+        match self.type(number):
+            case StructType(members=members) | UnionType(members=members):
+                for member in members:
+                    if not member.width:
+                        yield self._member_path(member), member.offset, member.type
+            case ArrayType(target=target, count=count):
+                width = self.size(target)
+                for i in range(count):
+                    yield f"[{i}]", i * width, target
+
+    def _part_types(self, number: int) -> Iterable[int]:
+        whole = self.type(number)
+        if isinstance(whole, ArrayType):
+            return (whole.target,)
+        return [member.type for member in whole.members if not member.width] if isinstance(whole, RecordType) else ()
+
+    def _holds_pointer(self, number: int) -> bool:
+        if self.is_opaque(number):
+            return False
+        return self.is_pointer(number) or any(map(self.holds_pointer, self._part_types(number)))
+
     def _holds_integer(self, number: int) -> bool:
         """Whether some part of a type is such a number."""
         match self.type(number):
-            case StructType(members=members):
-                return any(self.holds_integer(member.type) for member in members if not member.width)
-            case ArrayType(target=target):
-                return self.holds_integer(target)
-            case other:
-                return isinstance(other, IntType) and other.size == POINTER_SIZE
+            case IntType(size=size):
+                return size == POINTER_SIZE
+            case StructType() | ArrayType():
+                return any(map(self.holds_integer, self._part_types(number)))
+        return False
 
     def _is_linked(self, number: int) -> bool:
         """Whether pointers lead from a type to itself again, as in the links of lists and trees."""
@@ -220,12 +253,11 @@ class Layouts:
         values = [named & mask for _, named in enumeration.values]
         return value in values or value <= reduce(or_, values, 0)
 
-    def _gaps_of(self, number: int) -> list[int]:
-        """The offsets of bytes between members."""
-        members = set[int]()
-        for leaf in self.leaves(number):
-            members.update(range(leaf.offset, leaf.offset + leaf.size))
-        return [at for at in range(self.size(number)) if at not in members]
+    def _gaps_of(self, number: int) -> list[Span]:
+        """What lies between members."""
+        return list(
+            find_gaps([(leaf.offset, leaf.offset + leaf.size) for leaf in self.leaves(number)], self.size(number))
+        )
 
     def has_gaps(self, number: int) -> bool:
         """Of a large type nobody asks: it would take long to tell."""
@@ -243,25 +275,43 @@ class Layouts:
         """All leaves of a type in the order of their offsets. Members of a union overlap: it is one leaf."""
         if self.size(number) <= REMEMBERED_SIZE:
             return self._small_leaves(number)
-        return self._walk(number, "", 0)
+        return self._walk(number)
 
-    def _walk(self, number: int, path: str, offset: int) -> Iterator[Leaf]:
+    def open_leaves(self, number: int, left: Bytes, right: Bytes, at: int) -> Iterator[Leaf]:
+        """The leaves of a type at an offset at which two contents differ, and all that may refer to something."""
+        return self._walk(number, "", at, (left, right))
+
+    def _walk(
+        self, number: int, path: str = "", offset: int = 0, contents: tuple[Bytes, Bytes] | None = None
+    ) -> Iterator[Leaf]:
         if self.is_opaque(number):
+            return
+        is_closed = contents is not None and not self.holds_pointer(number)
+        if is_closed and not differ(contents, offset, self.size(number)):
             return
         match self.type(number):
             case StructType(members=members):
                 for member in members:
-                    inner = path + self._member_path(member)
-                    if member.width:
-                        yield bit_field(member, inner, offset + member.offset)
-                    else:
-                        yield from self._walk(member.type, inner, offset + member.offset)
+                    inner, start = path + self._member_path(member), offset + member.offset
+                    if not member.width:
+                        yield from self._walk(member.type, inner, start, contents)
+                        continue
+                    leaf = bit_field(member, inner, start)
+                    if differ(contents, start, leaf.size):
+                        yield leaf
             case ArrayType(target=target, count=count) if not self.is_text(number):
                 width = self.size(target)
-                for i in range(count):
-                    yield from self._walk(target, f"{path}[{i}]", offset + i * width)
+                for i in range(count) if contents is None else self.open_elements(target, count, *contents, offset):
+                    yield from self._walk(target, f"{path}[{i}]", offset + i * width, contents)
             case value if value.size:
                 yield Leaf(path, offset, self.value_size(number), number)
+
+    def open_elements(self, number: int, count: int, left: Bytes, right: Bytes, at: int) -> Iterable[int]:
+        """The elements of an array that have such leaves."""
+        width = self.size(number)
+        if self.holds_pointer(number) or not width:
+            return range(count)
+        return find_unequal(left, right, at, width, 0, count)
 
     def value_size(self, number: int) -> int:
         """Without the padding of a long double."""
@@ -295,17 +345,15 @@ class Layouts:
             number, offset = member.type, offset - member.offset
         return path
 
-    def _walk_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
+    def _walk_containers(self, number: int) -> Iterator[tuple[int, int]]:
         """Offset and type of each container of the C++ library in a type, those in others behind them."""
-        match self.type(number):
-            case StructType(members=members, container=container):
-                if container is not None:
-                    yield offset, number
-                for member in members if not self.is_opaque(number) else ():
-                    yield from self._shift_containers(member.type, offset + member.offset)
-            case ArrayType(target=target, count=count):
-                for i in range(count) if self.containers(target) else ():
-                    yield from self._shift_containers(target, offset + i * self.size(target))
+        if self.container(number) is not None:
+            yield 0, number
+        is_closed = isinstance(self.type(number), UnionType) or self.is_opaque(number)
+        if not is_closed and any(map(self.containers, self._part_types(number))):
+            for _, offset, kind in self._parts(number):
+                for at, inner in self.containers(kind):
+                    yield offset + at, inner
 
     def container(self, number: int) -> ContainerType | None:
         """What a struct means, if it is a container of the C++ library."""
@@ -319,10 +367,6 @@ class Layouts:
             if isinstance(optional, OptionalType):
                 start = offset + optional.value
                 yield start, start + self.size(optional.element), offset + optional.flag
-
-    def _shift_containers(self, number: int, offset: int) -> Iterator[tuple[int, int]]:
-        for at, kind in self.containers(number):
-            yield offset + at, kind
 
     def _is_dynamic(self, number: int) -> bool:
         """Of a class with virtual functions: an object of it tells of which class it really is."""
@@ -339,25 +383,18 @@ class Layouts:
             return self.class_name(max((member.type for member in inner), key=self.size, default=held))
         return self.name(number) if self.is_dynamic(number) else ""
 
-    def _pointers_of(self, number: int) -> tuple[tuple[int, int, str], ...]:
-        """(offset, type pointed to, path) of all pointers in a type."""
-        return tuple(self._walk_pointers(number, "", 0))
-
-    def _walk_pointers(self, number: int, path: str, offset: int) -> Iterator[tuple[int, int, str]]:
+    def _walk_pointers(
+        self, number: int, path: str = "", offset: int = 0, is_sure: bool = True
+    ) -> Iterator[tuple[int, int, str, bool]]:
+        """Offset, type pointed to and path of all pointers in a type; of the member of a union only the value can tell
+        whether it is one."""
         if not self.holds_pointer(number):
             return
-        match self.type(number):
-            case StructType(members=members):
-                for member in members:
-                    if not member.width:
-                        inner = path + self._member_path(member)
-                        yield from self._walk_pointers(member.type, inner, offset + member.offset)
-            case ArrayType(target=target, count=count):
-                width = self.size(target)
-                for i in range(count):
-                    yield from self._walk_pointers(target, f"{path}[{i}]", offset + i * width)
-            case PointerType(target=target):
-                yield offset, target, path
+        if (target := self.target(number)) is not None:
+            yield offset, target, path, is_sure
+        is_sure = is_sure and not isinstance(self.type(number), UnionType)
+        for inner, at, kind in self._parts(number):
+            yield from self._walk_pointers(kind, path + inner, offset + at, is_sure)
 
     def _rank(self, number: int) -> Rank:
         target = self.type(number)
@@ -391,70 +428,15 @@ class Layouts:
                     return "other"
         return "part"
 
-    def open_leaves(self, number: int, left: Bytes, right: Bytes, at: int, path: str = "") -> Iterator[Leaf]:
-        """The leaves of a type at an offset at which two contents differ, and all that may refer to something."""
-        end = at + self.size(number)
-        if not self.holds_pointer(number) and left[at:end] == right[at:end]:
-            return
-        if self.is_opaque(number):
-            return
-        match self.type(number):
-            case StructType(members=members):
-                for member in members:
-                    inner, start = path + self._member_path(member), at + member.offset
-                    if not member.width:
-                        yield from self.open_leaves(member.type, left, right, start, inner)
-                        continue
-                    leaf = bit_field(member, inner, start)
-                    if left[start : start + leaf.size] != right[start : start + leaf.size]:
-                        yield leaf
-            case ArrayType(target=target, count=count) if not self.is_text(number):
-                width = self.size(target)
-                for i in self.open_elements(target, count, left, right, at):
-                    yield from self.open_leaves(target, left, right, at + i * width, f"{path}[{i}]")
-            case value if value.size:
-                yield Leaf(path, at, self.value_size(number), number)
-
-    def open_elements(self, number: int, count: int, left: Bytes, right: Bytes, at: int) -> Iterable[int]:
-        """The elements of an array that have such leaves."""
-        width = self.size(number)
-        if self.holds_pointer(number) or not width:
-            return range(count)
-        return find_unequal(left, right, at, width, 0, count)
-
     def _guesses_of(self, number: int) -> dict[int, tuple[int, str]]:
-        """By offset the type and path of what may be a pointer: a member of a union, of which only the value can
-        tell. Where members disagree on the type, nothing is known of what it leads to."""
+        """By offset the type and path of what may be a pointer. Where members disagree on the type, nothing is known of
+        what it leads to."""
         found: dict[int, tuple[int, str]] = {}
-        for offset, kind, path in self._walk_unions(number, "", 0, False) if self.holds_pointer(number) else ():
-            known, first = found.get(offset, (kind, path))
-            found[offset] = (kind if known == kind else BYTE, first)
+        for offset, kind, path, is_sure in self._walk_pointers(number):
+            if not is_sure:
+                known, first = found.get(offset, (kind, path))
+                found[offset] = (kind if known == kind else BYTE, first)
         return found
-
-    def _walk_unions(self, number: int, path: str, offset: int, inside: bool) -> Iterator[tuple[int, int, str]]:
-        if self.is_opaque(number):
-            return
-        match self.type(number):
-            case StructType(members=members) | UnionType(members=members) as record:
-                inside = inside or isinstance(record, UnionType)
-                for member in members:
-                    inner = path + self._member_path(member)
-                    yield from self._walk_unions(member.type, inner, offset + member.offset, inside)
-            case ArrayType(target=target, count=count):
-                width = self.size(target)
-                for i in range(count):
-                    yield from self._walk_unions(target, f"{path}[{i}]", offset + i * width, inside)
-            case PointerType(target=target) if inside:
-                yield offset, target, path
-
-    def _holds_pointer(self, number: int) -> bool:
-        match self.type(number):
-            case StructType(members=members) | UnionType(members=members):
-                return not self.is_opaque(number) and any(self.holds_pointer(member.type) for member in members)
-            case ArrayType(target=target):
-                return self.holds_pointer(target)
-            case other:
-                return isinstance(other, PointerType)
 
     def _weigh(self, number: int) -> int:
         """How many leaves a type has."""
@@ -472,6 +454,22 @@ class Layouts:
 def bit_field(member: Member, path: str, offset: int) -> Leaf:
     first = member.bit % 8
     return Leaf(path, offset, (first + member.width + 7) // 8, member.type, (first, member.width))
+
+
+def differ(contents: tuple[Bytes, Bytes] | None, start: int, size: int) -> bool:
+    """Whether two contents do at this place; where there are none, all is taken to."""
+    return contents is None or contents[0][start : start + size] != contents[1][start : start + size]
+
+
+def find_gaps(spans: Iterable[Span], size: int) -> Iterator[Span]:
+    """What lies between these, and behind the last of them."""
+    end = 0
+    for start, stop in sorted(spans):
+        if start > end:
+            yield end, start
+        end = max(end, stop)
+    if size > end:
+        yield end, size
 
 
 def find_unequal(left: Bytes, right: Bytes, at: int, width: int, first: int, last: int) -> Iterator[int]:

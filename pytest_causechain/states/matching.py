@@ -224,9 +224,7 @@ def pair_equal(
 
 def read_contents(graph: MemoryGraph, o: Object) -> Hashable:
     """All values of an object, and the texts it leads to."""
-    region = graph.memory.region(o.address)
-    assert region is not None
-    values = o.shape.values(region.data, o.address - region.start)
+    values = graph.values(o)
     return o.shape, tuple(values) if isinstance(values, list) else values, tuple(read_texts(graph, o))
 
 
@@ -434,19 +432,16 @@ class _Walk:
         passing, failing = self._passing, self._failing
         if ours.shape is theirs.shape:
             found = [pair for pair in zip(passing.words(ours), failing.words(theirs), strict=True) if all(pair)]
-            values = dict(failing.hidden_words(theirs))
+            values = dict(failing.hidden_pointers(theirs))
             if values:
-                found += [(value, values[at]) for at, value in passing.hidden_words(ours) if at in values]
+                found += [(value, values[at]) for at, value in passing.hidden_pointers(ours) if at in values]
             return found
         values = {pointer.offset: pointer.value for pointer in failing.pointers(theirs)}
         return [(p.value, values[p.offset]) for p in passing.pointers(ours) if p.offset in values]
 
     def _are_alike(self, ours: Object, theirs: Object) -> bool:
         if ours.shape is theirs.shape:
-            left, right = self._passing.memory.region(ours.address), self._failing.memory.region(theirs.address)
-            assert left is not None and right is not None
-            values = ours.shape.values
-            if values(left.data, ours.address - left.start) != values(right.data, theirs.address - right.start):
+            if self._passing.values(ours) != self._failing.values(theirs):
                 return False
             return not ours.shape.texts or read_texts(self._passing, ours) == read_texts(self._failing, theirs)
         if ours.size < theirs.size or ours.shape.offsets or theirs.shape.offsets:

@@ -67,6 +67,11 @@ class Memory:
             return self.regions[index]
         return None
 
+    def around(self, address: int) -> tuple[bytes, int]:
+        """The bytes captured around an object, which lies in some, and its place there."""
+        region = self.regions[bisect_right(self._starts, address) - 1]
+        return region.data, address - region.start
+
     def module(self, address: int) -> LoadedFile | None:
         index = bisect_right(self._module_starts, address) - 1
         if index >= 0 and address < self._modules[index].end:

@@ -21,10 +21,10 @@ from pytest_causechain.states.shapes import Object, RootVariable
 from pytest_causechain.states.unfolding import no_collection
 
 if TYPE_CHECKING:
-    from pytest_causechain.states.containers import Container, Owner
+    from pytest_causechain.states.containers import Container
     from pytest_causechain.states.graph import MemoryGraph
 
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
 # A statement is seldom longer, and what comes later is not about this moment.
 LINES_AHEAD = 3
 # More steps of one kind are counted instead: `list(->next 12 times)->value`.
@@ -38,6 +38,8 @@ MARK = re.compile(r"\*|<\d+>")
 ELEMENT = re.compile(r"\[(\d*)\](.*)", re.DOTALL)
 OF_THIS = re.compile(r"([&*(]*)this->(\w+)")
 INDEX = re.compile(r"\[(-?\d+)\]$")
+# The members and elements of a path: ".at", "[3]", ".x".
+PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 # Stands for the object while a part is made: neither identifiers nor operators contain it.
 HOLE = "\0"
 # An object, or one of several in a block, by where it begins there.
@@ -48,15 +50,19 @@ def mentioned_names(frames: Sequence[VisitedFrame]) -> frozenset[str]:
     """Identifiers in the statement the innermost frame stands at and those that follow it."""
     if not frames or frames[0].file is None:
         return frozenset()
-    lines = read_lines(frames[0].file)[frames[0].line - 1 :][:LINES_AHEAD]
-    return frozenset(name for line in lines for name in IDENTIFIER.findall(line))
+    return find_identifiers(frames[0].file, frames[0].line, frames[0].line + LINES_AHEAD - 1)
+
+
+def find_identifiers(file: str, first: int, last: int) -> frozenset[str]:
+    """Those in some lines of a source file, counted from 1; none where it cannot be read."""
+    return frozenset(name for line in read_lines(file)[first - 1 : last] for name in IDENTIFIER.findall(line))
 
 
 @lru_cache(maxsize=64)
 def read_lines(file: str) -> tuple[str, ...]:
     try:
-        return tuple(Path(file).read_text("utf-8", "surrogateescape").splitlines())
-    except OSError:
+        return tuple(Path(file).read_text("utf-8", "replace").split("\n"))
+    except (OSError, ValueError):
         return ()
 
 
@@ -95,6 +101,10 @@ class Step(NamedTuple):
     at: int
     inside: int
 
+    @property
+    def start(self) -> Node:
+        return self.source, self.source.shape.base_of(self.at)
+
 
 # From each object to the step that leads there; None: it is a variable.
 Ways = dict[Node, Step | None]
@@ -111,13 +121,13 @@ class Naming:
         self._in_pools: dict[Object, defaultdict[int, list[tuple[int, int]]]] = {}
 
     def name(self, o: Object, base: int = 0) -> str:
-        return str(self._write((o, base), self._short_ways, self._names, is_key=False))
+        return str(self._write((o, base), is_key=False))
 
     def frame(self, o: Object, base: int = 0) -> int | None:
-        return self._write((o, base), self._short_ways, self._names, is_key=False).frame
+        return self._write((o, base), is_key=False).frame
 
     def key(self, o: Object, base: int = 0) -> str:
-        return str(self._write((o, base), self._lasting_ways, self._keys, is_key=True))
+        return str(self._write((o, base), is_key=True))
 
     @cached_property
     def order(self) -> dict[Node, int]:
@@ -133,14 +143,22 @@ class Naming:
         steps: list[Step] = []
         while (step := self._lasting_ways.get((o, base))) is not None:
             steps.append(step)
-            o, base = step.source, step.source.shape.base_of(step.at)
+            o, base = step.start
         return o if isinstance(o, RootVariable) else None, steps[::-1]
+
+    def group(self, o: Object, base: int, path: str) -> tuple[str, ...]:
+        """What a part of an object belongs to, ever smaller: scope, variable, object, members and elements."""
+        root = self.root(o, base)
+        parts = (self.key(o, base), *PATH_PART.findall(path))
+        if root is None:
+            return ("", *parts)
+        return ("global" if root.frame is None else root.key.rpartition(":")[0], root.key, *parts)
 
     def ancestors(self, o: Object, base: int = 0) -> list[Node]:
         """The objects its name leads through, itself first."""
         found = [(o, base)]
         while (step := self._short_ways.get(found[-1])) is not None:
-            found.append((step.source, step.source.shape.base_of(step.at)))
+            found.append(step.start)
         return found
 
     @cached_property
@@ -229,15 +247,14 @@ class Naming:
 
     def _all_references(self, o: Object) -> Sequence[tuple[int, int]]:
         graph = self._graph
-        words, hidden = o.shape.words, graph.hidden_words(o)
-        if words is None:
+        hidden = graph.hidden_pointers(o)
+        if o.shape.words is None:
             return hidden
-        region = graph.memory.region(o.address)
-        assert region is not None
-        found = list(zip(o.shape.offsets, words(region.data, o.address - region.start), strict=True))
-        return found + list(hidden) if hidden else found
+        found = list(zip(o.shape.offsets, graph.words(o), strict=True))
+        return [*found, *hidden] if hidden else found
 
-    def _write(self, node: Node, ways: Ways, written: dict[Node, Expression], is_key: bool) -> Expression:
+    def _write(self, node: Node, is_key: bool) -> Expression:
+        ways, written = (self._lasting_ways, self._keys) if is_key else (self._short_ways, self._names)
         # Not by recursion: a list may be long.
         pending = [node]
         while pending:
@@ -245,37 +262,32 @@ class Naming:
             owner = self._graph.containers.owners.get(o) if not base else None
             if pending[-1] in written:
                 pending.pop()
-            elif owner is not None and self._holder(owner) not in pending:
-                if self._holder(owner) in written:
-                    container = self._container(written[self._holder(owner)], owner.container, is_key)
+            elif owner is not None and (holder := owner.container.place) not in pending:
+                if holder in written:
+                    container = self._container(written[holder], owner.container, is_key)
                     written[o, base] = Expression(f"&{container}{owner.label}", container.frame)
                 else:
-                    pending.append(self._holder(owner))
+                    pending.append(holder)
             elif step is not None:
-                source = (step.source, step.source.shape.base_of(step.at))
-                if source in written:
-                    expression = self._expression(written[source], step, is_key)
+                if step.start in written:
+                    expression = self._expression(written[step.start], step, is_key)
                     if isinstance(o, RootVariable):  # its parts follow its own name, not a pointer's
                         expression = Expression(write_part(False, str(expression), "[]"), expression.frame)
                     written[o, base] = expression
                 else:
-                    pending.append(source)
+                    pending.append(step.start)
             elif isinstance(o, RootVariable) and not base:
                 written[o, base] = Expression(o.key if is_key else o.name, o.frame)
             elif base:
                 # Nothing leads to it but what leads to the block it lies in.
-                whole = self._write((o, 0), ways, written, is_key)
+                whole = self._write((o, 0), is_key)
                 written[o, base] = Expression(f"({whole} + {base} bytes)", whole.frame)
             else:
                 others = [n for n in ways if n[0] is o]
-                first = self._write(others[0], ways, written, is_key) if others else Expression("?", None)
+                first = self._write(others[0], is_key) if others else Expression("?", None)
                 back = f" - {others[0][1]} bytes" if others else ""
                 written[o, base] = Expression(f"({first}{back})", first.frame)
         return written[node]
-
-    def _holder(self, owner: Owner) -> Node:
-        container = owner.container
-        return container.holder, container.holder.shape.base_of(container.offset)
 
     def _container(self, holder: Expression, container: Container, is_key: bool) -> Expression:
         path = container.holder.shape.path_to(container.offset, container.type) or ""
@@ -285,12 +297,10 @@ class Naming:
         return holder.part(run is not None and run.is_direct, path)
 
     def container_name(self, container: Container) -> str:
-        node = container.holder, container.holder.shape.base_of(container.offset)
-        return str(self._container(self._write(node, self._short_ways, self._names, False), container, False))
+        return str(self._container(self._write(container.place, is_key=False), container, is_key=False))
 
     def container_key(self, container: Container) -> str:
-        node = container.holder, container.holder.shape.base_of(container.offset)
-        return str(self._container(self._write(node, self._lasting_ways, self._keys, True), container, True))
+        return str(self._container(self._write(container.place, is_key=True), container, is_key=True))
 
     def _expression(self, source: Expression, step: Step, is_key: bool) -> Expression:
         kind, path, is_direct = step.source.shape.pointer_at(step.at)

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Never
 
 from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.alteration import OpenFile
@@ -25,37 +25,21 @@ OutsideKind = Literal["code", "input", "position", "output", "directory", "umask
 SHOWN_BYTES = 200
 
 
-class Told(Protocol):
-    """`key` names the variable independently of the calls on the stack, `name` as a programmer writes it here, in
-    frame number `frame`. `assignment` makes this change in the passing run as a C statement, where one can, `undo`
-    takes it back in the failing run. `group` are the ever smaller wholes it is a part of: scope, variable, object,
-    members and elements. `value_key`, of a pointer, is what it leads to in the failing run, by the key of that."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def passing(self) -> str: ...
-    @property
-    def failing(self) -> str: ...
-    @property
-    def frame(self) -> int | None: ...
-    @property
-    def assignment(self) -> str | None: ...
-    @property
-    def undo(self) -> str | None: ...
-    @property
-    def value_key(self) -> str | None: ...
-    @property
-    def group(self) -> tuple[str, ...]: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Wording:
-    """What is told of a delta, where nothing has to be found out for it."""
+class OutsidePart:
+    """What differs: the code that a repair changes; an `edit`, by number, of what is unread of the file at descriptor
+    `number`; the place that a run has come to in a file; what it has written; or something else that has one value, or
+    one for each `name`."""
+
+    kind: OutsideKind
+    number: int = 0
+    edit: int = 0
+    name: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutsideDelta:
+    """One difference of the state outside, told as those of the memory are (see Delta)."""
 
     key: str
     name: str
@@ -63,12 +47,16 @@ class Wording:
     passing: str
     failing: str
     group: tuple[str, ...] = ()
-    frame: int | None = None
-    assignment: str | None = None
-    undo: str | None = None
-    value_key: str | None = None
+    part: OutsidePart = OutsidePart("code")
     # The first and the last one, of an input's.
     lines: tuple[int, int] | None = None
+    frame = assignment = undo = value_key = None
+    spots: ClassVar[tuple[Never, ...]] = ()
+    requires: ClassVar[tuple[Never, ...]] = ()
+
+    @property
+    def kind(self) -> OutsideKind:
+        return self.part.kind
 
 
 def read_environment(memory: Memory, environment: tuple[int, int] | None) -> dict[bytes, bytes]:
@@ -119,46 +107,34 @@ def join_lines(parts: Sequence[Sequence[bytes]]) -> bytes:
     return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in lines[:-1]) + b"".join(lines[-1:])
 
 
-def word_edits(edits: tuple[InputEdit, ...], lines_read: int, source: str = "stdin") -> Iterator[tuple[int, Wording]]:
-    """Number and wording of each edit that makes a difference."""
+def word_edits(
+    edits: tuple[InputEdit, ...], lines_read: int, source: str = "stdin", number: int = 0
+) -> Iterator[OutsideDelta]:
+    """Each edit, of what is unread at descriptor `number`, that makes a difference."""
     line = lines_read + 1
     hunk = 0
-    for number, edit in enumerate(edits):
+    for place, edit in enumerate(edits):
         if not edit.differs:
-            hunk = number
+            hunk = place
         else:
             last = max(line, line + len(edit.failing) - 1)
             name = f"lines {line}-{last}" if last > line else f"line {line}"
-            yield (
-                number,
-                Wording(
-                    key=source,  # which of its lines decides may change as it is read; it is one input
-                    name=f"{source} {name}",
-                    type="input",
-                    passing=show_lines(edit.passing),
-                    failing=show_lines(edit.failing),
-                    # Lines that follow one another belong together.
-                    group=("input", source, f"hunk {hunk}", name),
-                    lines=(line, last),
-                ),
+            yield OutsideDelta(
+                key=source,  # which of its lines decides may change as it is read; it is one input
+                name=f"{source} {name}",
+                type="input",
+                passing=show_lines(edit.passing),
+                failing=show_lines(edit.failing),
+                # Lines that follow one another belong together.
+                group=("input", source, f"hunk {hunk}", name),
+                part=OutsidePart("input", number, place),
+                lines=(line, last),
             )
         line += len(edit.failing)
 
 
 def show_lines(lines: tuple[bytes, ...]) -> str:
     return show_text(b"".join(lines).rstrip(b"\n").replace(b"\0", b"\\0")) if lines else ABSENT
-
-
-@dataclass(frozen=True, slots=True)
-class OutsidePart:
-    """One difference: the code that a repair changes; an `edit`, by number, of what is unread of the file at descriptor
-    `number`; the place that a run has come to in a file; what it has written; or something else that has one value, or
-    one for each `name`."""
-
-    kind: OutsideKind
-    number: int = 0
-    edit: int = 0
-    name: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +153,7 @@ class OtherCode:
     address: int
     passing: bytes
     failing: bytes
-    told: Wording
+    told: OutsideDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,51 +182,41 @@ class OutsideState:
             for number in sorted(ours.keys() & theirs.keys())
             if ours[number].role == theirs[number].role != "other"
         }
-        self._obstacles = tuple(find_obstacles(ours, theirs))
+        # What cannot be transferred, should something be missing.
+        self.obstacle = next(find_obstacles(ours, theirs), None)
         self.environments = (
             read_environment(memories[0], passing.environment),
             read_environment(memories[1], failing.environment),
         )
 
-    @property
-    def obstacle(self) -> str | None:
-        """What cannot be transferred, should something be missing."""
-        return self._obstacles[0] if self._obstacles else None
-
-    def inputs(self) -> Iterator[tuple[OutsidePart, Wording]]:
+    def inputs(self) -> Iterator[OutsideDelta]:
         """What lies ahead of the runs."""
         passing, failing = self._visits
         if self._code is not None:
-            yield OutsidePart("code"), self._code.told
+            yield self._code.told
         for number, pair in self._files.items():
             read = pair.failing.content[: pair.failing.position].count(b"\n")
-            for edit, told in word_edits(pair.edits, read, name_file(pair.failing, failing)):
-                yield OutsidePart("input", number, edit), told
+            yield from word_edits(pair.edits, read, name_file(pair.failing, failing), number)
         ours, theirs = self.environments
-        for name in [*theirs, *(name for name in ours if name not in theirs)]:
+        for name in dict.fromkeys([*theirs, *ours]):
             if ours.get(name) != theirs.get(name):
-                shown = f"environment {os.fsdecode(name)}"
-                yield (
-                    OutsidePart("environment", name=name),
-                    word(shown, show_value(ours, name), show_value(theirs, name)),
-                )
+                shown = show_value(ours, name), show_value(theirs, name)
+                yield word(OutsidePart("environment", name=name), f"environment {os.fsdecode(name)}", *shown)
         if passing.directory != failing.directory:
             paths = (show_path(passing.directory), show_path(failing.directory))
-            yield OutsidePart("directory"), word("working directory", *paths)
+            yield word(OutsidePart("directory"), "working directory", *paths)
         if passing.umask != failing.umask and passing.umask is not None and failing.umask is not None:
-            yield OutsidePart("umask"), word("umask", f"{passing.umask:#o}", f"{failing.umask:#o}")
+            yield word(OutsidePart("umask"), "umask", f"{passing.umask:#o}", f"{failing.umask:#o}")
 
-    def past(self) -> Iterator[tuple[OutsidePart, Wording]]:
+    def past(self) -> Iterator[OutsideDelta]:
         """What the runs have done to their files."""
         for number, pair in self._files.items():
             if pair.passing.role == "output":
-                told = word_output(pair)
-                kind: OutsideKind = "output"
+                told = word_output(number, pair)
             else:
-                told = word_position(pair, name_file(pair.failing, self._visits[1]))
-                kind = "position"
+                told = word_position(number, pair, name_file(pair.failing, self._visits[1]))
             if told is not None:
-                yield OutsidePart(kind, number), told
+                yield told
 
     def change(self, chosen: Collection[OutsidePart], is_forwards: bool) -> OutsideChange:
         """Of the passing run when `is_forwards`, else of the failing one."""
@@ -351,8 +317,9 @@ def show_name(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def word(name: str, passing: str, failing: str, key: str | None = None, group: str = "surroundings") -> Wording:
-    return Wording(key or name, name, "", passing, failing, (group, name))
+def word(part: OutsidePart, name: str, passing: str, failing: str, key: str | None = None) -> OutsideDelta:
+    group = "output" if part.kind == "output" else "surroundings"
+    return OutsideDelta(key or name, name, "", passing, failing, (group, name), part)
 
 
 def show_path(path: str) -> str:
@@ -363,29 +330,29 @@ def show_value(environment: dict[bytes, bytes], name: bytes) -> str:
     return show_text(environment[name]) if name in environment else ABSENT
 
 
-def word_position(pair: FilePair, name: str) -> Wording | None:
+def word_position(number: int, pair: FilePair, name: str) -> OutsideDelta | None:
     passing, failing = pair.passing, pair.failing
     if passing.role == "input" and see_past(passing) == see_past(failing):
         return None
     if passing.role == "scratch" and (see_past(passing), passing.content) == (see_past(failing), failing.content):
         return None
-    key = f"position in {name}"
+    part, key, file = OutsidePart("position", number), f"position in {name}", name.removeprefix("file ")
     if passing.position != failing.position:
-        return word(f"position in {name.removeprefix('file ')}", str(passing.position), str(failing.position), key)
+        return word(part, f"position in {file}", str(passing.position), str(failing.position), key)
     ours, theirs = (show_tail(file.content[: file.position] + file.pending) for file in (passing, failing))
     if ours == theirs:
         ours, theirs = ("at its end" if file.is_at_end else "not at its end" for file in (passing, failing))
-    return word(f"what was read of {name.removeprefix('file ')}", ours, theirs, key)
+    return word(part, f"what was read of {file}", ours, theirs, key)
 
 
-def word_output(pair: FilePair) -> Wording | None:
+def word_output(number: int, pair: FilePair) -> OutsideDelta | None:
     passing, failing = pair.passing, pair.failing
     if (passing.content, passing.position, passing.pending) == (failing.content, failing.position, failing.pending):
         return None
     ours, theirs = (show_tail(file.content + file.pending) for file in (passing, failing))
     if ours == theirs:
         ours, theirs = (f"{len(file.content)} bytes written" for file in (passing, failing))
-    return word(f"{failing.name} so far", ours, theirs, group="output")
+    return word(OutsidePart("output", number), f"{failing.name} so far", ours, theirs)
 
 
 def show_tail(text: bytes) -> str:

@@ -21,8 +21,6 @@ from pytest_causechain.states.values import show_value
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
 
-    from pytest_causechain.states.graph import MemoryGraph
-
 ROOT = "<root>"
 # More boxes, or values in a box, make no picture that one can read.
 BOXES_LIMIT = 60
@@ -52,7 +50,7 @@ class ViewVertex(NamedTuple):
 
 def list_parts(graph: MemoryGraph, o: Object) -> Iterator[NamedValue]:
     """All values of an object, in their order."""
-    for place in graph.leaves(o):
+    for place in o.shape.leaves():
         if o.shape.is_text:
             yield NamedValue(place.leaf, "*()")
         elif place.run is None:
@@ -163,7 +161,7 @@ class _Difference:
         """What differs, in the order of the deltas, then objects that only one run has, each with the way that leads
         there and what it leads to."""
         boxes: dict[Object, None] = {}
-        changed = [slot.failing for delta in self._comparison.deltas for slot in delta.slots]
+        changed = [spot.theirs for delta in self._comparison.deltas for spot in delta.spots]
         for o in [*changed, *self._find_single(self._failing), *self._find_single(self._passing)]:
             boxes.update(dict.fromkeys(self._standing(node) for node in self._way(o)))
         for o in list(boxes):
@@ -243,7 +241,7 @@ def list_values(graph: MemoryGraph, o: Object) -> list[str]:
     return [
         f"{part.operation} = {show_value(graph, o, part.leaf)}"
         for part in list_parts(graph, o)
-        if part.leaf.offset not in drawn or graph.is_raw(o)
+        if part.leaf.offset not in drawn or o.shape.is_text
     ]
 
 

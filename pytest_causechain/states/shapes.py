@@ -5,23 +5,23 @@ Scalars are never read one by one: a shape reads all pointers of an object at on
 
 from __future__ import annotations
 
+import itertools
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
 
-from pytest_causechain.states.layout import BYTE, POINTER_SIZE, REMEMBERED_SIZE, Layouts, Leaf, Rank
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, REMEMBERED_SIZE, Layouts, Leaf, Rank, Span, find_gaps
 
-Span = tuple[int, int]
 # All pointers of an object, or of one rank, from the bytes around it and its place there.
 Reader = Callable[[bytes, int], Sequence[int]]
 WORD = struct.Struct("<Q")
 # Up to so many pointers are read by one format.
 FLAT = 64
 Kind = Literal["variable", "heap", "vector", "text", "alloca"]
+T = TypeVar("T")
 # The module of a target in the program itself.
 IMAGE = "image"
 
@@ -42,6 +42,10 @@ class ElementRun:
     is_direct: bool = False
     is_array: bool = False
     cut: int | None = None
+
+    def reaches(self, end: int) -> bool:
+        """Whether what ends there in an element belongs to the run."""
+        return self.cut is None or end <= self.cut
 
     def element_path(self, element: int) -> str:
         """What stands behind the name of the variable, or of the pointer to the run, for one of its elements."""
@@ -89,6 +93,7 @@ class Shape:
         self.layouts, self.size, self.runs, self.raw, self.kept = layouts, size, runs, raw, kept
         self._overlaid = overlaid
         self.type = type if type is not None else self._find_type()
+        # A text, or bytes of which nothing is known: one value.
         self.is_text = not runs or (len(runs) == 1 and layouts.is_char(runs[0].type) and not runs[0].is_direct)
 
     def _find_type(self) -> int:
@@ -106,16 +111,25 @@ class Shape:
     @cached_property
     def offsets(self) -> Sequence[int]:
         """Of all that is surely a pointer, in order of the runs."""
-        return [at for at, _, _ in self.pointers()]
+        return [at for at, _ in self._pointers()]
 
     @cached_property
     def texts(self) -> Sequence[int]:
         """Which of them, by number, lead to characters."""
-        return [number for number, (_, kind, _) in enumerate(self.pointers()) if self.layouts.is_char(kind)]
+        return [number for number, (_, kind) in enumerate(self._pointers()) if self.layouts.is_char(kind)]
+
+    def _spread(self, pattern: Callable[[int], Collection[T]]) -> Iterator[tuple[ElementRun, str, int, T]]:
+        """What a type has, in each element of it: with the run, and the path and offset of the element."""
+        for run in self.runs:
+            own, width = pattern(run.type), self.layouts.size(run.type)
+            for element in range(run.count) if own else ():
+                where = run.element_path(element)
+                for item in own:
+                    yield run, where, run.offset + element * width, item
 
     @cached_property
     def words(self) -> Reader | None:
-        return self._reader([(run, self._offsets(run)) for run in self.runs])
+        return self._reader([(run, [at for at, _, _ in self._own_pointers(run)]) for run in self.runs])
 
     @cached_property
     def scans(self) -> tuple[tuple[Reader, Sequence[int]] | None, ...]:
@@ -130,18 +144,14 @@ class Shape:
             types += [kind for _, kind, _ in found] * run.count
         reader = self._reader(pieces)
         if self.kept is not None and reader is not None:
-            types = [kind for at, kind, _ in self.pointers() if self.layouts.rank(kind) == rank]
+            types = [kind for _, kind in self._pointers() if self.layouts.rank(kind) == rank]
         return None if reader is None else (reader, types)
 
-    def pointers(self) -> Iterator[tuple[int, int, str]]:
-        """Offset, type pointed to and path of all that is surely a pointer."""
-        for run in self.runs:
-            own, width = self._own_pointers(run), self.layouts.size(run.type)
-            for element in range(run.count) if own else ():
-                where = run.element_path(element)
-                for at, kind, path in own:
-                    if self.holds(run.offset + element * width + at):
-                        yield run.offset + element * width + at, kind, where + path
+    def _pointers(self) -> Iterator[tuple[int, int]]:
+        """Offset and type pointed to of all that is surely a pointer."""
+        for run, _, start, (at, kind, _) in self._spread(self.layouts.pointers):
+            if run.reaches(at + POINTER_SIZE) and self.holds(start + at):
+                yield start + at, kind
 
     def base_of(self, offset: int) -> int:
         run = self.run_at(offset)
@@ -175,15 +185,15 @@ class Shape:
         return [run.offset + (run.cut or run.count * self.layouts.size(run.type)) for run in self.runs]
 
     def _own_pointers(self, run: ElementRun) -> Sequence[tuple[int, int, str]]:
-        pointers = self.layouts.pointers(run.type)
-        return pointers if run.cut is None else [p for p in pointers if p[0] + POINTER_SIZE <= run.cut]
-
-    def _offsets(self, run: ElementRun) -> list[int]:
-        return [at for at, _, _ in self._own_pointers(run)]
+        return [pointer for pointer in self.layouts.pointers(run.type) if run.reaches(pointer[0] + POINTER_SIZE)]
 
     def holds(self, offset: int, size: int = POINTER_SIZE) -> bool:
         """Whether the program, not the allocator, put these bytes there."""
         return self.kept is None or (self.kept[0] <= offset and offset + size <= self.kept[1])
+
+    def _clip(self, start: int, end: int) -> Span:
+        """The part of some bytes that the program put there."""
+        return (start, end) if self.kept is None else (max(start, self.kept[0]), min(end, self.kept[1]))
 
     def widen(self, other: Shape) -> Shape:
         """Of a container's buffer: with all elements that there are in either, as far as there is room for them."""
@@ -198,13 +208,7 @@ class Shape:
         reader = self._plain_reader(pieces)
         if reader is None or not self._conditions:
             return reader
-        places = [
-            run.offset + element * self.layouts.size(run.type) + at
-            for run, offsets in pieces
-            for element in range(run.count)
-            for at in offsets
-            if self.holds(run.offset + element * self.layouts.size(run.type) + at)
-        ]
+        places = self._places(pieces)
 
         def read(data: bytes, at: int) -> list[int]:
             words = zip(places, reader(data, at), strict=True)
@@ -212,19 +216,22 @@ class Shape:
 
         return read
 
+    def _places(self, pieces: Sequence[tuple[ElementRun, list[int]]]) -> list[int]:
+        return [
+            place
+            for run, offsets in pieces
+            for element in range(run.count if offsets else 0)
+            for at in offsets
+            if self.holds(place := run.offset + element * self.layouts.size(run.type) + at)
+        ]
+
     def _plain_reader(self, pieces: Sequence[tuple[ElementRun, list[int]]]) -> Reader | None:
         pieces = [(run, offsets) for run, offsets in pieces if offsets]
         if sum(len(offsets) * run.count for run, offsets in pieces) <= FLAT or self.kept is not None:
-            places = [
-                run.offset + element * self.layouts.size(run.type) + at
-                for run, offsets in pieces
-                for element in range(run.count)
-                for at in offsets
-                if self.holds(run.offset + element * self.layouts.size(run.type) + at)
-            ]
+            places = self._places(pieces)
             if places != sorted(places):  # a run lies within another one
                 return lambda data, at: [WORD.unpack_from(data, at + place)[0] for place in places]
-            return make_format(places).unpack_from if places else None
+            return make_struct(map(word_at, places), code="Q").unpack_from if places else None
         readers = [self._array_reader(run, offsets) for run, offsets in pieces]
         if len(readers) == 1:
             return readers[0]
@@ -235,20 +242,20 @@ class Shape:
         first, size = run.offset, run.count * width
         if width == POINTER_SIZE:
             return lambda data, at: memoryview(data)[at + first : at + first + size].cast("Q")
-        element = make_format(offsets, width)
+        element = make_struct(map(word_at, sorted(offsets)), width, "Q")
         return lambda data, at: list(
-            chain.from_iterable(element.iter_unpack(memoryview(data)[at + first : at + first + size]))
+            itertools.chain.from_iterable(element.iter_unpack(memoryview(data)[at + first : at + first + size]))
         )
 
     @cached_property
     def values(self) -> Callable[[bytes, int], object]:
         """Reads what is no pointer, to be compared: pointers differ from run to run."""
         if self.kept is not None or len(self.runs) != 1 or self.raw:
-            first, end = self.kept or (0, self.size)
+            first, end = self._clip(0, self.size)
             if not self.offsets:
                 return lambda data, at: data[at + first : at + end]
-            spans = [(max(a, first), min(b, end)) for a, b in complement(self.offsets, self.size)]
-            return make_spans([span for span in spans if span[0] < span[1]]).unpack_from
+            spans = [self._clip(*span) for span in find_gaps(map(word_at, self.offsets), self.size)]
+            return make_struct([span for span in spans if span[0] < span[1]]).unpack_from
         (run,) = self.runs
         width = self.layouts.size(run.type)
         first, size = run.offset, run.count * width if run.cut is None else run.cut
@@ -256,49 +263,36 @@ class Shape:
             return lambda data, at: data[at + first : at + first + size]
         spans = self._value_spans(run.type)
         if run.count == 1:
-            return make_spans([(first + a, first + min(b, size)) for a, b in spans if a < size]).unpack_from
-        element = make_spans(spans, width)
+            return make_struct([(first + a, first + min(b, size)) for a, b in spans if a < size]).unpack_from
+        element = make_struct(spans, width)
         return lambda data, at: list(element.iter_unpack(memoryview(data)[at + first : at + first + size]))
 
     def _value_spans(self, kind: int) -> list[Span]:
+        """What is neither a pointer nor between members; in a large type nobody looks for gaps."""
         size = self.layouts.size(kind)
-        if size > REMEMBERED_SIZE:
-            return complement([at for at, _, _ in self.layouts.pointers(kind)], size)
-        spans: list[Span] = []
-        for leaf in self.layouts.leaves(kind):
-            if self.layouts.is_pointer(leaf.type):
-                continue
-            start, end = leaf.offset, leaf.offset + leaf.size
-            if spans and spans[-1][1] >= start:
-                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
-            else:
-                spans.append((start, end))
-        return spans
+        gaps = self.layouts.gaps(kind) if size <= REMEMBERED_SIZE else ()
+        return list(find_gaps([*(word_at(at) for at, _, _ in self.layouts.pointers(kind)), *gaps], size))
 
     @cached_property
     def containers(self) -> tuple[tuple[int, int], ...]:
         """Offset and type of each container of the C++ library."""
-        found = []
-        for run in self.runs:
-            own, width = self.layouts.containers(run.type), self.layouts.size(run.type)
-            for element in range(run.count) if own else ():
-                for at, kind in own:
-                    offset, size = run.offset + element * width + at, self.layouts.size(kind)
-                    if (run.cut is None or at + size <= run.cut) and self.holds(offset, size):
-                        found.append((offset, kind))
-        return tuple(found)
+        return tuple(
+            (start + at, kind)
+            for run, _, start, (at, kind) in self._spread(self.layouts.containers)
+            if run.reaches(at + self.layouts.size(kind)) and self.holds(start + at, self.layouts.size(kind))
+        )
+
+    def find_containers(self, data: bytes, at: int) -> Iterator[tuple[int, int]]:
+        """Those that are present."""
+        for offset, kind in self.containers:
+            if self.is_present(data, at, offset, self.layouts.size(kind)):
+                yield offset, kind
 
     @cached_property
     def _conditions(self) -> tuple[tuple[int, int, int], ...]:
         """As Layouts has them."""
-        return tuple(
-            (at + start, at + end, at + flag)
-            for run in self.runs
-            for start, end, flag in self.layouts.conditions(run.type)
-            for at in range(
-                run.offset, run.offset + run.count * self.layouts.size(run.type), self.layouts.size(run.type)
-            )
-        )
+        places = self._spread(self.layouts.conditions)
+        return tuple((at + start, at + end, at + flag) for _, _, at, (start, end, flag) in places)
 
     def is_present(self, data: bytes, at: int, offset: int, size: int = POINTER_SIZE) -> bool:
         """Whether there is anything at an offset of an object: not in an optional that holds nothing."""
@@ -326,23 +320,17 @@ class Shape:
     @cached_property
     def guesses(self) -> dict[int, tuple[int, str, ElementRun]]:
         """By offset: type, path and run of what may be a pointer; only its value can tell."""
-        found = {}
-        for run in self.runs:
-            pattern, width = self.layouts.guesses(run.type), self.layouts.size(run.type)
-            for element in range(run.count) if pattern else ():
-                for at, (kind, path) in pattern.items():
-                    offset = run.offset + element * width + at
-                    if (run.cut is None or at < run.cut) and self.holds(offset):
-                        found[offset] = (kind, run.element_path(element) + path, run)
-        return found
+        return {
+            start + at: (kind, where + path, run)
+            for run, where, start, (at, (kind, path)) in self._spread(lambda kind: self.layouts.guesses(kind).items())
+            if run.reaches(at + 1) and self.holds(start + at)
+        }
 
     def leaves(self, begin: int = 0, stop: int | None = None) -> Iterator[PlacedLeaf]:
         """Each value that is the program's, of the elements that lie between two offsets, if only in part."""
         for run in self.runs:
             if self.layouts.is_char(run.type) and not run.is_direct:
-                start, end = run.offset, run.offset + run.count
-                if self.kept is not None:
-                    start, end = max(start, self.kept[0]), min(end, self.kept[1])
+                start, end = self._clip(run.offset, run.offset + run.count)
                 if start < end:
                     yield PlacedLeaf(run, 0, Leaf("", start, end - start, run.type))
                 continue
@@ -360,16 +348,16 @@ class Shape:
         return run is self.runs[0] and any(start <= offset < end for start, end in self._overlaid)
 
     def _raw_leaves(self) -> Iterator[PlacedLeaf]:
-        for start, end in self.raw:
-            if self.kept is not None:
-                start, end = max(start, self.kept[0]), min(end, self.kept[1])
+        for start, end in itertools.starmap(self._clip, self.raw):
             if start < end:
-                yield PlacedLeaf(None, 0, Leaf("", start, end - start, BYTE))
+                yield raw_leaf(start, end)
 
     def leaves_around(self, pointers: Iterable[int]) -> list[PlacedLeaf]:
         """All leaves and what lies between them, for a block in which the other run has other objects, with pointers
         at these offsets: a pointer that would be cut in pieces joins the leaves it lies in."""
-        places = sorted([*self.leaves(), *self._padding()], key=lambda place: place.leaf.offset)
+        own = list(self.leaves())
+        padding = find_gaps([(place.leaf.offset, place.leaf.offset + place.leaf.size) for place in own], self.size)
+        places = sorted([*own, *itertools.starmap(raw_leaf, padding)], key=lambda place: place.leaf.offset)
         starts = [place.leaf.offset for place in places]
         joined: set[int] = set()  # leaves that go together with the one before
         for at in pointers:
@@ -378,20 +366,10 @@ class Shape:
         found: list[PlacedLeaf] = []
         for number, place in enumerate(places):
             if number in joined:
-                start = found[-1].leaf.offset
-                found[-1] = PlacedLeaf(None, 0, Leaf("", start, place.leaf.offset + place.leaf.size - start, BYTE))
+                found[-1] = raw_leaf(found[-1].leaf.offset, place.leaf.offset + place.leaf.size)
             else:
                 found.append(place)
         return found
-
-    def _padding(self) -> Iterator[PlacedLeaf]:
-        end = 0
-        for start, stop in sorted((p.leaf.offset, p.leaf.offset + p.leaf.size) for p in self.leaves()):
-            if start > end:
-                yield PlacedLeaf(None, 0, Leaf("", end, start - end, BYTE))
-            end = max(end, stop)
-        if end < self.size:
-            yield PlacedLeaf(None, 0, Leaf("", end, self.size - end, BYTE))
 
     def open_leaves(self, left: bytes, right: bytes) -> Iterator[PlacedLeaf]:
         """Those of the leaves at which two contents differ, or that may refer to something."""
@@ -421,33 +399,22 @@ def cut_leaf(leaf: Leaf, run: ElementRun) -> Leaf:
     return leaf if leaf.offset + leaf.size <= end else replace(leaf, size=end - leaf.offset)
 
 
-def make_format(offsets: Sequence[int], width: int = 0) -> struct.Struct:
-    """Of words at these offsets; with a width also of what follows them."""
-    parts, end = ["<"], 0
-    for at in sorted(offsets):
-        parts.append(f"{at - end}xQ" if at > end else "Q")
-        end = at + POINTER_SIZE
-    return struct.Struct("".join(parts) + (f"{width - end}x" if width > end else ""))
+def raw_leaf(start: int, end: int) -> PlacedLeaf:
+    """Bytes of which nothing is known."""
+    return PlacedLeaf(None, 0, Leaf("", start, end - start, BYTE))
 
 
-def make_spans(spans: Sequence[Span], width: int = 0) -> struct.Struct:
+def word_at(offset: int) -> Span:
+    return offset, offset + POINTER_SIZE
+
+
+def make_struct(spans: Iterable[Span], width: int = 0, code: str | None = None) -> struct.Struct:
+    """Of what lies in each span, as bytes if it has no other `code`; with a width also of what follows them."""
     parts, end = ["<"], 0
     for start, stop in spans:
-        parts.append(f"{start - end}x{stop - start}s" if start > end else f"{stop - start}s")
+        parts.append(f"{start - end}x{code or f'{stop - start}s'}")
         end = stop
-    return struct.Struct("".join(parts) + (f"{width - end}x" if width > end else ""))
-
-
-def complement(offsets: Sequence[int], size: int) -> list[Span]:
-    """What lies between pointers."""
-    spans, end = [], 0
-    for at in sorted(offsets):
-        if at > end:
-            spans.append((end, at))
-        end = at + POINTER_SIZE
-    if size > end:
-        spans.append((end, size))
-    return spans
+    return struct.Struct("".join(parts) + f"{max(width - end, 0)}x")
 
 
 class Object:
@@ -511,12 +478,8 @@ class Target:
     module: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PointerValue:
-    """`path` is what stands behind the name of the run at `base`; `type` is the one pointed to."""
+class PointerValue(NamedTuple):
+    """Where in an object a pointer lies, and its value."""
 
     offset: int
-    type: int
-    path: str
     value: int
-    base: int = 0

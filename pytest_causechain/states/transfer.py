@@ -14,13 +14,14 @@ from pytest_causechain.debugger.visit import REGISTER_SIZE, find_register
 from pytest_causechain.model.alteration import Allocation, Reference, Transfer
 from pytest_causechain.model.chain import Script
 from pytest_causechain.model.load_map import number_of
-from pytest_causechain.states.deltas import Delta, Slot, StateComparison, close_configuration
+from pytest_causechain.states.deltas import Delta, StateComparison, close_configuration
 from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.matching import Matching
 from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import Step
 from pytest_causechain.states.outside import OutsideChange, OutsidePart
 from pytest_causechain.states.shapes import IMAGE, Object, RootVariable
+from pytest_causechain.states.values import ValuePair
 
 # A place to write to: an address, or an offset in one of the new blocks.
 Place = tuple[int | None, int]
@@ -32,32 +33,30 @@ STDIN = 0
 
 def transfer_to_passing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Transfer:
     """Moves the passing run towards the failing one, as every experiment does."""
-    compiler = compile_for_passing_run(comparison, deltas)
-    return compiler.transfer(comparison.outside.change(find_parts(deltas), is_forwards=True))
+    return _transfer(comparison, deltas, is_forwards=True)
 
 
 def transfer_to_failing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Transfer:
     """Undoes differences in the failing run."""
-    compiler = compile_for_failing_run(comparison, deltas)
-    return compiler.transfer(comparison.outside.change(find_parts(deltas), is_forwards=False))
+    return _transfer(comparison, deltas, is_forwards=False)
 
 
-def compile_for_passing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Compiler:
+def _transfer(comparison: StateComparison, deltas: Collection[Delta], is_forwards: bool) -> Transfer:
+    surroundings = comparison.outside.change(find_parts(deltas), is_forwards)
+    return compile_change(comparison, deltas, is_forwards).transfer(surroundings)
+
+
+def compile_change(comparison: StateComparison, deltas: Collection[Delta], is_forwards: bool) -> Compiler:
+    """Of the passing run when `is_forwards`, else of the failing one."""
     matching = comparison.matching
-    compiler = Compiler(matching.passing, matching.failing, matching.mates)
-    for delta in close_configuration(deltas):
-        for slot in delta.slots:
-            compiler.write(slot, slot.passing, slot.failing)
-    return compiler
-
-
-def compile_for_failing_run(comparison: StateComparison, deltas: Collection[Delta]) -> Compiler:
-    matching = comparison.matching
-    compiler = Compiler(matching.failing, matching.passing, matching.mates)
-    compiler.enlarge(too_small(comparison, deltas))
-    for delta in deltas:
-        for slot in delta.slots:
-            compiler.write(slot, slot.failing, slot.passing)
+    if is_forwards:
+        compiler = Compiler(matching.passing, matching.failing, matching.mates)
+    else:
+        compiler = Compiler(matching.failing, matching.passing, matching.mates)
+        compiler.enlarge(too_small(comparison, deltas))
+    for delta in close_configuration(deltas) if is_forwards else deltas:
+        for spot in delta.spots:
+            compiler.write(spot, *((spot.ours, spot.theirs) if is_forwards else (spot.theirs, spot.ours)))
     return compiler
 
 
@@ -72,17 +71,15 @@ def too_small(comparison: StateComparison, deltas: Collection[Delta]) -> list[Ob
     if len(deltas) == len(comparison.deltas):
         pairs: Iterable[tuple[Object, Object]] = comparison.matching.pairs
     else:
-        slots = [slot for delta in deltas for slot in delta.slots]
-        texts = [(slot.passing, slot.failing) for slot in slots if slot.is_whole]
-        pairs = dict.fromkeys([*texts, *outgrown(comparison.matching, slots)])
+        spots = [spot for delta in deltas for spot in delta.spots]
+        texts = [(spot.ours, spot.theirs) for spot in spots if spot.is_whole]
+        pairs = dict.fromkeys([*texts, *outgrown(comparison.matching, spots)])
     return [theirs for ours, theirs in pairs if ours.size > theirs.size and theirs.kind != "variable"]
 
 
-def outgrown(matching: Matching, slots: Iterable[Slot]) -> Iterator[tuple[Object, Object]]:
+def outgrown(matching: Matching, spots: Iterable[ValuePair]) -> Iterator[tuple[Object, Object]]:
     """Where the passing run has a pointer that leads behind the end of the failing run's object: what it leads into."""
-    for slot in slots:
-        value = matching.passing.memory.word(slot.passing.address + slot.offset) if slot.is_pointer else None
-        target = matching.passing.target(value or 0)
+    for target, _ in (spot.targets for spot in spots if spot.is_pointer):
         mate = matching.mates.get(target.object) if target.object is not None else None
         if target.object is not None and mate is not None and target.offset > mate.size:
             yield target.object, mate
@@ -127,22 +124,23 @@ class Compiler:
     def _place(self, o: Object, offset: int) -> Place:
         return (self.blocks[o], offset) if o in self.blocks else (None, o.address + offset)
 
-    def write(self, slot: Slot, into: Object, origin: Object) -> None:
-        size = origin.size - slot.offset if slot.is_whole else slot.size
-        data = self.source.memory.read(origin.address + slot.offset, size)
+    def write(self, spot: ValuePair, into: Object, origin: Object) -> None:
+        offset = spot.leaf.offset
+        size = origin.size - offset if spot.is_whole else spot.leaf.size
+        data = self.source.memory.read(origin.address + offset, size)
         if data is None:
             return
-        place = self._place(into, slot.offset)
-        if slot.is_pointer:
+        place = self._place(into, offset)
+        if spot.is_pointer:
             self._point(place, WORD.unpack(data)[0])
-        elif slot.bits is not None:
-            self._merge_bits(place, data, slot.bits)
+        elif spot.leaf.bits is not None:
+            self._merge_bits(place, data, spot.leaf.bits)
         else:
-            is_plain = slot.passing.shape is slot.failing.shape and not origin.shape.is_guessed
-            pointers = () if is_plain else self.source.pointers_within(origin, slot.offset, slot.offset + size)
-            self._put(place, self._blank(data, [p.offset - slot.offset for p in pointers if self._is_new(p.value)]))
+            is_plain = spot.ours.shape is spot.theirs.shape and not origin.shape.is_guessed
+            pointers = () if is_plain else self.source.pointers_within(origin, offset, offset + size)
+            self._put(place, self._blank(data, [p.offset - offset for p in pointers if self._is_new(p.value)]))
             for pointer in pointers:
-                self._point((place[0], place[1] + pointer.offset - slot.offset), pointer.value)
+                self._point((place[0], place[1] + pointer.offset - offset), pointer.value)
 
     def _blank(self, data: bytes, offsets: Sequence[int]) -> bytes:
         """Without the source's addresses of what is made anew: the same transfer for all its runs."""
@@ -157,10 +155,7 @@ class Compiler:
 
     def _put(self, place: Place, data: bytes) -> None:
         holder, at = place
-        if holder is None:
-            self.writes.append((at, data))
-        else:
-            self.contents[holder][at : at + len(data)] = data
+        self._store(holder, at, data)
         for place in [place for place in self.pointers if place[0] == holder and at <= place[1] < at + len(data)]:
             del self.pointers[place]
 
@@ -260,7 +255,7 @@ class Obstacle(Exception):
 def script_change(comparison: StateComparison, deltas: Collection[Delta], is_forwards: bool) -> Script | None:
     """For the passing run when `is_forwards`, else for the failing one. None: one statement of C does it."""
     closed = close_configuration(deltas) if is_forwards else list(deltas)
-    statements = [delta.assignment if is_forwards else delta.undo for delta in closed if len(delta.slots) == 1]
+    statements = [delta.assignment if is_forwards else delta.undo for delta in closed if len(delta.spots) == 1]
     if len(closed) == len(statements) == 1 and statements[0] is not None:
         return None
     try:
@@ -270,8 +265,7 @@ def script_change(comparison: StateComparison, deltas: Collection[Delta], is_for
 
 
 def _script(comparison: StateComparison, deltas: Collection[Delta], is_forwards: bool) -> Script:
-    compile_change = compile_for_passing_run if is_forwards else compile_for_failing_run
-    writer = _Writer(compile_change(comparison, deltas))
+    writer = _Writer(compile_change(comparison, deltas, is_forwards))
     commands = ["frame 0", *writer.write()]
     surroundings = comparison.outside.change(find_parts(deltas), is_forwards)
     if surroundings.code is not None:
@@ -346,21 +340,24 @@ class _Writer:
         yield from _store(place, data, present)
 
     def _store_pointers(self) -> Iterator[str]:
-        for (holder, at), value in self._compiler.pointers.items():
+        for place, value in self._compiler.pointers.items():
             told = self._locate(value) if isinstance(value, int) else f"$block{value[0]} + {value[1]}"
-            register = find_register(at) if holder is None else None
+            register = find_register(place[1]) if place[0] is None else None
             if register is not None:
                 yield f"set ${register[0]} = {told}"
             else:
-                place = self._locate(at) if holder is None else f"$block{holder} + {at}"
-                yield f"set {{unsigned long}} ({place}) = {told}"
+                yield f"set {{unsigned long}} ({self._locate_place(place)}) = {told}"
 
     def _store_bits(self) -> Iterator[str]:
-        for (holder, at), byte in self._compiler.bit_fields.items():
-            if holder is None:
-                yield from self._store(at, bytes([byte]))
+        for place, byte in self._compiler.bit_fields.items():
+            if place[0] is None:
+                yield from self._store(place[1], bytes([byte]))
             else:
-                yield from _store(f"$block{holder} + {at}", bytes([byte]))
+                yield from _store(self._locate_place(place), bytes([byte]))
+
+    def _locate_place(self, place: Place) -> str:
+        holder, at = place
+        return self._locate(at) if holder is None else f"$block{holder} + {at}"
 
     def _locate(self, address: int) -> str:
         """The address as gdb computes it in a run of its own."""

@@ -19,9 +19,9 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.budget import UNLIMITED, Budget
 from pytest_causechain.states.containers import Buffers
 from pytest_causechain.states.extents import HIGHEST_ADDRESS, Extents
-from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank
+from pytest_causechain.states.layout import BYTE, POINTER_SIZE, Layouts, Rank, Span
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.shapes import Kind, Object, Shape, Span
+from pytest_causechain.states.shapes import Kind, Object, PointerValue, Shape
 
 # More are not unfolded, and that is told: a state of so many takes some seconds and half a gigabyte.
 OBJECTS_LIMIT = 500_000
@@ -79,14 +79,14 @@ class Unfolding:
         self._buffers = Buffers(layouts, memory)
         self.objects = list(variables)
         self.starts: dict[int, Object] = {}
-        # Offset and value of what may be a pointer, and leads to something.
-        self.hidden: dict[Object, list[tuple[int, int]]] = {}
+        # What may be a pointer, and leads to something.
+        self.hidden: dict[Object, list[PointerValue]] = {}
         self._known = sorted(variables, key=lambda o: o.address)
         self._known_starts = [o.address for o in self._known]
         # By rank: what is to be looked through for pointers of that rank.
         self._pending: tuple[list[Object], ...] = ([], [], [])
         self._allocas: list[int] = []
-        # Blocks of which only the first element is looked through so far.
+        # To be looked through anew when all structs known by now have been; blocks, for all but the first element.
         self._open: list[Object] = []
         # How often each part was put into an object, by its offset and type.
         self._guesses = Counter[tuple[Object, int, int]]()
@@ -156,7 +156,7 @@ class Unfolding:
             if shape.containers:
                 for block in self._buffers.note(o):
                     if (known := starts.get(block)) is not None and known.type != BYTE:
-                        self._reopen(known)
+                        self._open.append(known)
             # They are of one length; to have that checked takes as long again.
             for value, kind in zip(scan[0](data, address - low), scan[1]):  # noqa: B905
                 if not value:
@@ -226,14 +226,14 @@ class Unfolding:
 
     def _find_hidden(self, o: Object) -> None:
         """What may be a pointer in a union or in bytes of which nothing is known, and leads to something."""
-        found: list[tuple[int, int]] = []
+        found: list[PointerValue] = []
         for offset, (kind, _, _) in o.shape.guesses.items():
             value = self._memory.word(o.address + offset)
             if value and self.leads_somewhere(value):
-                found.append((offset, value))
+                found.append(PointerValue(offset, value))
                 self._refer(value, kind)
         for offset, value in self._find_raw(o):
-            found.append((offset, value))
+            found.append(PointerValue(offset, value))
             self._refer(value, BYTE)
         if found:
             self.hidden[o] = sorted(found)
@@ -246,8 +246,7 @@ class Unfolding:
         spans: Sequence[Span] = o.shape.raw
         if o.shape.is_text and o.kind != "text":
             spans = ((0, o.size),)
-        region = self._memory.region(o.address)
-        assert region is not None
+        data, place = self._memory.around(o.address)
         low = self._lowest_address
         for start, end in spans:
             if o.kept is not None:
@@ -256,11 +255,11 @@ class Unfolding:
             count = (end - start) // POINTER_SIZE
             if count <= 0:
                 continue
-            at = o.address + start - region.start
+            at = place + start
             words = (
-                SHORT_WORDS[count](region.data, at)
+                SHORT_WORDS[count](data, at)
                 if count < len(SHORT_WORDS)
-                else memoryview(region.data)[at : at + count * POINTER_SIZE].cast("Q")
+                else memoryview(data)[at : at + count * POINTER_SIZE].cast("Q")
             )
             for number, value in enumerate(words):
                 if low <= value < HIGHEST_ADDRESS and self.leads_somewhere(value):
@@ -313,10 +312,11 @@ class Unfolding:
             return self._known[index]
         return None
 
-    def start(self, address: int) -> int | None:
-        """Where the block, vector or text begins that an address lies in."""
-        place = self._place(address)
-        return None if place is None else place[1]
+    def object_at(self, address: int) -> Object | None:
+        """The variable, block, vector or text that an address lies in."""
+        found = self.starts.get(address) or self.variable_at(address)
+        place = self._place(address) if found is None else None
+        return found if place is None else self.starts.get(place[1])
 
     def _place(self, address: int) -> tuple[Kind, int, int] | None:
         """Kind, start and size of what an address lies in; the size of a text or vector is found when it is needed."""
@@ -367,6 +367,7 @@ class Unfolding:
                 known.size = start - known.address
                 known.shape = self._extents.shape(known.size, None, [(0, known.type, None)])
                 known.parts = None
+                self.hidden[known] = [p for p in self.hidden.get(known, ()) if p.offset <= known.size - POINTER_SIZE]
         insort(self._allocas, start)
 
     def _word(self, address: int) -> int:
@@ -388,15 +389,14 @@ class Unfolding:
         elif where == "alloca":
             self._cut_alloca(start)
         kept = self._memory.freed.get(start) if where == "heap" else None
-        o = Object(where, start, size, self._extents.shape(size, kept, [(0, BYTE, None)]), kept)
-        if rank is Rank.VAGUE:
-            o.shape = self._extents.shape(size, kept, [(0, kind if self._layouts.is_char(kind) else BYTE, None)])
+        known = kind if rank is Rank.VAGUE and self._layouts.is_char(kind) else BYTE
+        o = Object(where, start, size, self._extents.shape(size, kept, [(0, known, None)]), kept)
         self.starts[start] = o
         self.objects.append(o)
         is_inside = rank is not Rank.VAGUE and offset + self._layouts.size(kind) <= size
         if is_inside and (not offset or self._extents.is_plausible(start + offset, kind)):
             o.parts = [(offset, kind)]
-            self._reopen(o)
+            self._open.append(o)
         elif rank is not Rank.VAGUE and not offset and size:
             o.shape = self._extents.shape(size, kept, [(0, kind, None)])  # less memory than the type would take
             self._enqueue(o)
@@ -427,7 +427,7 @@ class Unfolding:
             (offset, kind),
             *(p for p in o.parts[first:last] if p[0] > offset and self._is_free(kind, p[0] - offset, p[1])),
         ]
-        self._reopen(o)
+        self._open.append(o)
 
     def _is_free(self, kind: int, at: int, wanted: int) -> bool:
         """Whether something else may lie in a struct: at its end, in an array of characters."""
@@ -456,10 +456,6 @@ class Unfolding:
             # An array of numbers that was only supposed gives way to a struct.
             return inside == "part" or at < width or rank is not Rank.RECORD or layouts.is_struct(present)
         return rank is not Rank.RECORD and run is not None
-
-    def _reopen(self, o: Object) -> None:
-        """To be looked through anew when all structs known by now have been."""
-        self._open.append(o)
 
     def _extend_all(self) -> None:
         opened, self._open = self._open, []

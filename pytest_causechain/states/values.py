@@ -4,11 +4,10 @@ Pointers become text: what they lead to says more to a reader than where that li
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_causechain.debugger.types import (
     ArrayType,
@@ -42,13 +41,14 @@ from pytest_causechain.states.memory import WORD
 from pytest_causechain.states.names import drop_this, is_written_out, seen_from, write_part
 from pytest_causechain.states.shapes import IMAGE, Object, PlacedLeaf, RootVariable, Target
 
+if TYPE_CHECKING:
+    from pytest_causechain.states.deltas import MemoryDelta
+
 # A shorter one is more likely a number.
 LEAST_TEXT = 3
 Kind = Literal["value", "repoint", "create", "delete", "alias"]
 # Kinds of values that functions return in a register of this name.
 IN_ACCUMULATOR = (IntType, EnumType, CharType, BoolType, PointerType)
-# The members and elements of a path: ".at", "[3]", ".x".
-PATH_PART = re.compile(r"\.[^.\[]+|\[\d*\]|@\d+")
 
 
 def show_pointers(
@@ -137,7 +137,7 @@ def show_pointer(graph: MemoryGraph, value: int, kind: int) -> str:
         is_itself = graph.layouts.container(kind) is not None  # a string, say, and not what it lies in
         place, type_ = (target.offset, kind) if is_itself else (start, run.type)
         return graph.containers.show(target.object.address + place, type_)
-    if graph.is_raw(target.object):
+    if target.object.shape.is_text:
         data = graph.contents(target.object)
         return show_text(data) if is_plain(data) else show_raw(graph, target.object, 0, 0)
     return show_contents(graph, target.object, target.offset)
@@ -208,7 +208,7 @@ def leaves_from(graph: MemoryGraph, o: Object, offset: int) -> Iterator[Leaf]:
     width = graph.layouts.size(run.type if run is not None else o.type) or 1
     is_one = run is None or graph.layouts.is_struct(run.type) or graph.is_single(o)
     start = offset - (offset - (run.offset if run is not None else 0)) % width
-    for place in graph.leaves(o):
+    for place in o.shape.leaves():
         if place.leaf.offset >= offset and (not is_one or place.leaf.offset < start + width):
             yield place.leaf
 
@@ -217,7 +217,7 @@ def show_raw(graph: MemoryGraph, o: Object, offset: int, first: int) -> str:
     """Memory of unknown type from an offset on, word by word, so that the word of number `first` is among those
     shown."""
     data = graph.contents(o)
-    pointers = {pointer.offset: pointer.value for pointer in graph.hidden_pointers(o)}
+    pointers = dict(graph.hidden_pointers(o))
     start = first if first >= MEMBERS_SHOWN else 0
     words = ["..."] if start else []
     for at in range(offset + start * POINTER_SIZE, len(data) - POINTER_SIZE + 1, POINTER_SIZE):
@@ -249,12 +249,51 @@ def show_value(graph: MemoryGraph, o: Object, leaf: Leaf) -> str:
     return show_leaf(graph.layouts, leaf, graph.value(o, leaf), follow)
 
 
-class ValuePair:
-    """One leaf of a pair of objects, as a delta tells it."""
+class Difference:
+    """A difference in the object that begins at `base` in a block, the `holder`, of the failing run.
+
+    `kind` is set by who finds it. `requires` are those without which it makes no sense: a pointer to an object that
+    lies where the other run has none in a block."""
+
+    part = None
+
+    def __init__(self, matching: Matching, holder: Object, base: int) -> None:
+        self.matching, self.holder, self.base = matching, holder, base
+        self.kind: Kind = "value"
+        self.requires: list[MemoryDelta] = []
+        # What differs besides, and is written for it.
+        self.joined: list[ValuePair] = []
+
+    @property
+    def spots(self) -> list[ValuePair]:
+        """All that is written for it."""
+        return self.joined
+
+    @cached_property
+    def frame(self) -> int | None:
+        return self.matching.failing.naming.frame(self.holder, self.base)
+
+
+class Telling(NamedTuple):
+    """Both values, the new one as it can be assigned in the passing run, and the old one in the failing run."""
+
+    passing: str
+    failing: str
+    remark: str = ""
+    new: str | None = None
+    old: str | None = None
+
+
+class ValuePair(Difference):
+    """One leaf of a pair of objects."""
 
     def __init__(self, matching: Matching, ours: Object, theirs: Object, place: PlacedLeaf) -> None:
-        self.matching, self.ours, self.theirs, self.place = matching, ours, theirs, place
-        self.leaf: Leaf = place.leaf
+        super().__init__(matching, theirs, 0 if place.run is None else place.run.base)
+        self.ours, self.theirs, self.place, self.leaf = ours, theirs, place, place.leaf
+
+    @property
+    def spots(self) -> list[ValuePair]:
+        return [self, *self.joined]
 
     # What differs
 
@@ -267,14 +306,16 @@ class ValuePair:
         return self.matching.passing.value(self.ours, self.leaf), self.matching.failing.value(self.theirs, self.leaf)
 
     @property
-    def base(self) -> int:
-        return 0 if self.place.run is None else self.place.run.base
+    def words(self) -> tuple[int, int]:
+        """The values of a pointer, or of what is as large."""
+        left, right = self.values
+        return int.from_bytes(left, "little"), int.from_bytes(right, "little")
 
     @cached_property
     def is_pointer(self) -> bool:
         """Also of a number that is the address of an object."""
         if self.layouts.is_address_sized(self.leaf):
-            left, right = (WORD.unpack(value)[0] for value in self.values)
+            left, right = self.words
             return right in self.matching.failing.starts or (not right and left in self.matching.passing.starts)
         return self.layouts.is_pointer(self.leaf.type)
 
@@ -331,8 +372,8 @@ class ValuePair:
         if not isinstance(self.layouts.type(self.leaf.type), UnionType | CharType):
             return left, right
         matching, start, end = self.matching, self.leaf.offset, self.leaf.offset + self.leaf.size
-        ours = {p.offset: p.value for p in matching.passing.pointers_within(self.ours, start, end)}
-        theirs = {p.offset: p.value for p in matching.failing.pointers_within(self.theirs, start, end)}
+        ours = dict(matching.passing.pointers_within(self.ours, start, end))
+        theirs = dict(matching.failing.pointers_within(self.theirs, start, end))
         if not ours and not theirs:
             return left, right
         changed = bytearray(left)
@@ -349,7 +390,7 @@ class ValuePair:
     @cached_property
     def targets(self) -> tuple[Target, Target]:
         """What the pointer leads to in either run."""
-        left, right = (WORD.unpack(value)[0] for value in self.values)
+        left, right = self.words
         return self.matching.passing.target(left), self.matching.failing.target(right)
 
     def _find_pointer_kind(self) -> Kind | None:
@@ -376,12 +417,7 @@ class ValuePair:
             return False
         if one.shape is not other.shape or other.shape.is_text:
             return False
-        passing, failing = self.matching.passing, self.matching.failing
-        left, right = passing.memory.region(one.address), failing.memory.region(other.address)
-        assert left is not None and right is not None
-        return one.shape.values(left.data, one.address - left.start) == other.shape.values(
-            right.data, other.address - right.start
-        )
+        return self.matching.passing.values(one) == self.matching.failing.values(other)
 
     def _is_transferable(self, target: Target) -> bool:
         """Not a pointer into a frame that is gone, or one never set, nor one to a variable that the other run has not:
@@ -429,7 +465,7 @@ class ValuePair:
         name = naming.name(self.theirs, self.base)
         remark = " (not set yet)" if self.theirs.is_unset else ""
         part = self._part(name, naming.shorten(self.theirs, self.path))
-        return drop_this(self.matching.failing, part, self.frame) + self._told[2] + remark
+        return drop_this(self.matching.failing, part, self.frame) + self._told.remark + remark
 
     def _part(self, name: str, path: str) -> str:
         run = self.place.run
@@ -443,15 +479,11 @@ class ValuePair:
 
     @property
     def passing(self) -> str:
-        return self._told[0]
+        return self._told.passing
 
     @property
     def failing(self) -> str:
-        return self._told[1]
-
-    @property
-    def frame(self) -> int | None:
-        return self.matching.failing.naming.frame(self.theirs, self.base)
+        return self._told.failing
 
     @property
     def value_key(self) -> str | None:
@@ -465,20 +497,15 @@ class ValuePair:
 
     @cached_property
     def group(self) -> tuple[str, ...]:
-        naming = self.matching.failing.naming
-        root = naming.root(self.theirs, self.base)
-        if root is None:
-            return ("", naming.key(self.theirs, self.base), *PATH_PART.findall(self.path))
-        scope = "global" if root.frame is None else root.key.rpartition(":")[0]
-        return (scope, root.key, naming.key(self.theirs, self.base), *PATH_PART.findall(self.path))
+        return self.matching.failing.naming.group(self.theirs, self.base, self.path)
 
     @property
     def assignment(self) -> str | None:
-        return self._assign(self.matching.passing, self.ours, self._told[3], self.values[1])
+        return self._assign(self.matching.passing, self.ours, self._told.new, self.values[1])
 
     @property
     def undo(self) -> str | None:
-        return self._assign(self.matching.failing, self.theirs, self._told[4], self.values[0])
+        return self._assign(self.matching.failing, self.theirs, self._told.old, self.values[0])
 
     def _assign(self, graph: MemoryGraph, o: Object, literal: str | None, value: bytes) -> str | None:
         """The place has another name in the passing run when another way leads to it."""
@@ -508,9 +535,7 @@ class ValuePair:
         return o.kind != "variable" and any(self.layouts.is_dynamic(run.type) for run in o.shape.runs)
 
     @cached_property
-    def _told(self) -> tuple[str, str, str, str | None, str | None]:
-        """Both values, a remark, the new value as it can be assigned in the passing run, and the old one in the failing
-        run."""
+    def _told(self) -> Telling:
         if self.is_pointer:
             return self._tell_pointer()
         if self.layouts.is_text_leaf(self.leaf):
@@ -521,9 +546,9 @@ class ValuePair:
             left, right = self.comparable_values
             shown = "0x" + left[::-1].hex(), "0x" + right[::-1].hex()
         old, new = (assignable(self.layouts, self.leaf, value) for value in shown)
-        return *shown, "", new, old
+        return Telling(*shown, new=new, old=old)
 
-    def _tell_text(self) -> tuple[str, str, str, str | None, str | None]:
+    def _tell_text(self) -> Telling:
         """An array of characters is one value; when only what follows its end differs, it may be no text at all."""
         left, right = self.values
         if self.leaf.type == BYTE and not (is_plain(left) and is_plain(right)):
@@ -534,26 +559,25 @@ class ValuePair:
         if shown[0] != shown[1]:
             old, new = (text if b"\0" in data else None for text, data in zip(shown, (left, right), strict=True))
             # One that is longer than the object in the failing run does not fit there.
-            return *shown, "", new, old if len(left.partition(b"\0")[0]) < self.theirs.size else None
+            return Telling(*shown, new=new, old=old if len(left.partition(b"\0")[0]) < self.theirs.size else None)
         first = next((at for at, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), len(right))
-        return show_characters(left[first:]), show_characters(right[first:]), f" from [{first}] on", None, None
+        return Telling(show_characters(left[first:]), show_characters(right[first:]), f" from [{first}] on")
 
-    def _tell_bytes(self) -> tuple[str, str, str, str | None, str | None]:
+    def _tell_bytes(self) -> Telling:
         left, right = self.comparable_values
         first = next((at // POINTER_SIZE for at in range(len(right)) if left[at] != right[at]), 0)
         passing, failing, start = self.matching.passing, self.matching.failing, self.leaf.offset
-        return show_raw(passing, self.ours, start, first), show_raw(failing, self.theirs, start, first), "", None, None
+        return Telling(show_raw(passing, self.ours, start, first), show_raw(failing, self.theirs, start, first))
 
-    def _tell_pointer(self) -> tuple[str, str, str, str | None, str | None]:
+    def _tell_pointer(self) -> Telling:
         matching = self.matching
-        left, right = (WORD.unpack(value)[0] for value in self.values)
+        left, right = self.words
         shown = show_pointers(matching, (self.ours, left), (self.theirs, right), self.pointed)
         old, new = self.targets
-        return (
+        return Telling(
             *shown,
-            "",
-            self._assignable_pointer(matching.passing, new, right, shown[1]),
-            self._assignable_pointer(matching.failing, old, left, shown[0]),
+            new=self._assignable_pointer(matching.passing, new, right, shown[1]),
+            old=self._assignable_pointer(matching.failing, old, left, shown[0]),
         )
 
     def _assignable_pointer(self, graph: MemoryGraph, target: Target, value: int, shown: str) -> str | None:

@@ -20,8 +20,7 @@ from pytest_causechain.model.chain import Failure, Link, Rule, Tally, Transition
 from pytest_causechain.model.moment import Breakpoint, Place
 from pytest_causechain.model.runs import Frame, Observation
 from pytest_causechain.report.wording import OUTPUT_SHOWN, describe_failure, describe_outcome
-from pytest_causechain.states.deltas import Delta
-from pytest_causechain.states.outside import Wording
+from pytest_causechain.states.outside import OutsideDelta
 
 CLAMP = r"""
 #include <stdio.h>
@@ -241,7 +240,7 @@ class TestSuspects:
 
 def isolated(*deltas: tuple[str, str, str]) -> Isolated:
     """(variable, passing, failing) of each."""
-    made = tuple(Delta("value", Wording(name, name, "int", passing, failing)) for name, passing, failing in deltas)
+    made = tuple(OutsideDelta(name, name, "int", passing, failing) for name, passing, failing in deltas)
     return Isolated(made, len(made), Tally(), "both", ())
 
 

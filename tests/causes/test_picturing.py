@@ -9,7 +9,7 @@ from pytest_causechain.causes.picturing import MOST_TRIALS, MOST_VERTICES, draw_
 from pytest_causechain.model.chain import Picture, Scene, Trial
 from pytest_causechain.model.runs import Outcome
 from pytest_causechain.states.deltas import Delta
-from pytest_causechain.states.outside import Wording
+from pytest_causechain.states.outside import OutsideDelta
 
 LIST = r"""
 #include <stdio.h>
@@ -95,7 +95,7 @@ def test_picture_is_small(case, deltas):
 
 
 def make_deltas(*names: str) -> list[Delta]:
-    return [Delta("input", Wording(name, name, "", "", "")) for name in names]
+    return [OutsideDelta(name, name, "", "", "") for name in names]
 
 
 def test_input_has_no_picture(case):

@@ -81,10 +81,10 @@ def test_what_nobody_asked_for_is_not_judged() -> None:
     outcomes = Outcomes[int, int](lambda numbers: [10 * number for number in numbers], judge, width=3)
     outcomes.run([1, 2, 2, 3])
     assert (judged, outcomes.tally) == ([], Tally())
-    assert outcomes.has_run(2)
-    assert outcomes.known(2) is None
+    assert 2 in outcomes.observed
+    assert 2 not in outcomes.known
     assert outcomes(2) is PASS
-    assert (judged, outcomes.tally, outcomes.known(2)) == ([20], Tally(pass_=1), PASS)
+    assert (judged, outcomes.tally, outcomes.known[2]) == ([20], Tally(pass_=1), PASS)
 
 
 def test_what_was_cancelled_runs_when_it_is_asked_for() -> None:
@@ -96,7 +96,7 @@ def test_what_was_cancelled_runs_when_it_is_asked_for() -> None:
 
     outcomes = Outcomes[int, Outcome](experiments, as_it_is, width=3)
     outcomes.run([0, 1, 2])
-    assert [outcomes.has_run(number) for number in range(3)] == [True, False, False]
+    assert list(outcomes.observed) == [0]
     assert [outcomes(number) for number in (0, 1)] == [PASS, FAIL]
     assert tried == [[0, 1, 2], [1]]
     assert outcomes.tally == Tally(pass_=1, fail=1)

@@ -49,7 +49,7 @@ def state_with(runs: TwoRuns, deltas: Collection[Delta]) -> MemoryGraph:
 
 def find_wild_pointers(graph: MemoryGraph) -> list[str]:
     return [
-        f"{graph.naming.name(o)}{pointer.path}"
+        f"{graph.naming.name(o)}+{pointer.offset}"
         for o in graph.objects
         if o.kept is None and not o.is_unset
         for pointer in graph.pointers(o)

@@ -299,7 +299,7 @@ class TestTold:
 
 
 def test_stream_that_only_the_library_knows_is_part_of_the_state(cases):
-    assert cases(2).delta("words").slots[0].is_whole
+    assert cases(2).delta("words").spots[0].is_whole
 
 
 def test_iterator_leads_to_an_element(cases):

@@ -109,7 +109,7 @@ def graph(runs) -> MemoryGraph:
 def value(graph: MemoryGraph, name: str, path: str = "") -> int:
     """A number in what a pointer leads to."""
     o = find_target(graph, name)
-    leaf = next(place.leaf for place in graph.leaves(o) if place.leaf.path == path)
+    leaf = next(place.leaf for place in o.shape.leaves() if place.leaf.path == path)
     return int.from_bytes(graph.value(o, leaf), "little")
 
 
@@ -125,7 +125,7 @@ class TestNames:
         assert value(graph, "root->child[1]", ".key") == 4
         assert value(graph, "numbers", "") == 1
         numbers = find_target(graph, "numbers")
-        assert [place.leaf.offset for place in graph.leaves(numbers)][:3] == [0, 4, 8]
+        assert [place.leaf.offset for place in numbers.shape.leaves()][:3] == [0, 4, 8]
         assert [place.leaf.offset for place in graph.leaves_near(numbers, 8, 1)] == [4, 8, 12]
         assert [place.leaf.offset for place in graph.leaves_near(numbers, 0, 1)] == [0, 4]
 
@@ -162,7 +162,7 @@ class TestExtents:
 
     def test_array_at_the_end_of_a_struct_fills_its_block(self, graph):
         row = find_target(graph, "row")
-        assert [place.path for place in graph.leaves(row)] == ["[].count", "[].cells[0]", "[].cells[1]"]
+        assert [place.path for place in row.shape.leaves()] == ["[].count", "[].cells[0]", "[].cells[1]"]
 
     def test_object_of_a_larger_type_behind_a_pointer_to_its_first_member(self, open_runs):
         source = r"""
@@ -184,7 +184,7 @@ class TestExtents:
         graph = open_runs(source).graph("failing")
         circle = find_target(graph, "shape")
         assert (circle.count, circle.shape.raw) == (1, ((16, 40),))
-        leaves = [place.leaf for place in graph.leaves(circle)]
+        leaves = [place.leaf for place in circle.shape.leaves()]
         assert [(leaf.path, leaf.offset, leaf.size) for leaf in leaves] == [
             (".kind", 0, 4),
             (".next", 8, 8),

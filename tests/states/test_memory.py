@@ -123,9 +123,9 @@ def test_blocks_in_use_are_not_freed(graph, name):
 def test_links_of_freed_blocks_are_no_values_of_the_program(graph):
     block = find_target(graph, "last_freed")
     assert block.kept == (16, 24)
-    assert list(graph.leaves(block)) == []
+    assert list(block.shape.leaves()) == []
     middle = find_target(graph, "middle")
-    [place] = graph.leaves(middle)
+    [place] = middle.shape.leaves()
     leaf = place.leaf
     assert (leaf.offset, leaf.size) == (32, 3000 - 8 - 32)
     assert b"left behind" in graph.value(middle, leaf)

@@ -6,7 +6,7 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.model.alteration import OpenFile
 from pytest_causechain.model.load_map import NOWHERE
 from pytest_causechain.states.memory import Memory
-from pytest_causechain.states.outside import OtherCode, OutsidePart, OutsideState, Wording
+from pytest_causechain.states.outside import OtherCode, OutsideDelta, OutsidePart, OutsideState
 
 
 def visit(*files: OpenFile, directory: str = "/", **more) -> Visit:
@@ -18,7 +18,7 @@ def compare(passing: Visit, failing: Visit) -> OutsideState:
 
 
 def told(outside: OutsideState) -> list[tuple[str, str, str, str]]:
-    return [(part.kind, w.name, w.passing, w.failing) for part, w in (*outside.inputs(), *outside.past())]
+    return [(d.kind, d.name, d.passing, d.failing) for d in (*outside.inputs(), *outside.past())]
 
 
 def notes(content: bytes, position: int = 0, **more) -> OpenFile:
@@ -27,11 +27,12 @@ def notes(content: bytes, position: int = 0, **more) -> OpenFile:
 
 class TestCode:
     def test_it_is_a_difference_that_lies_ahead(self):
-        wording = Wording("the constant in a.c:3", "the constant in a.c:3", "code", "1", "2")
+        delta = OutsideDelta("the constant in a.c:3", "the constant in a.c:3", "code", "1", "2")
         runs = visit(), visit()
-        outside = OutsideState(*runs, tuple(map(Memory, runs)), OtherCode(0x1000, b"one", b"two", wording))
-        [(part, told)] = outside.inputs()
-        assert (part, told) == (OutsidePart("code"), wording)
+        outside = OutsideState(*runs, tuple(map(Memory, runs)), OtherCode(0x1000, b"one", b"two", delta))
+        assert list(outside.inputs()) == [delta]
+        part = delta.part
+        assert part == OutsidePart("code")
         assert outside.change({part}, is_forwards=True).code == (0x1000, b"two")
         assert outside.change({part}, is_forwards=False).code == (0x1000, b"one")
         assert outside.change((), is_forwards=True).code is None
@@ -53,14 +54,14 @@ class TestInputs:
     def test_position_in_the_same_file(self):
         outside = compare(visit(notes(b"a\nb\n", 2)), visit(notes(b"a\nb\n", 4)))
         assert told(outside) == [("position", "position in /home/notes.txt", "2", "4")]
-        [(part, _)] = outside.past()
+        (part,) = (delta.part for delta in outside.past())
         assert outside.change({part}, True).files == (notes(b"a\nb\n", 4),)
         assert outside.change({part}, False).files == (notes(b"a\nb\n", 2),)
 
     def test_any_subset_in_either_direction(self):
         passing, failing = notes(b"a\nb\nc\n", 2, modified_ns=1), notes(b"xx\nb\nd", 3, modified_ns=2)
         outside = compare(visit(passing), visit(failing))
-        line, past = [part for part, _ in (*outside.inputs(), *outside.past())]
+        line, past = [delta.part for delta in (*outside.inputs(), *outside.past())]
 
         def change(*parts: OutsidePart, forwards: bool = True) -> list[tuple[bytes, int]]:
             return [(file.content, file.position) for file in outside.change(set(parts), forwards).files]
@@ -74,7 +75,7 @@ class TestInputs:
 
     def test_end_is_not_seen_when_more_follows(self):
         outside = compare(visit(notes(b"a\n", 2, is_at_end=True)), visit(notes(b"a\nb\n", 2)))
-        [(part, _)] = outside.inputs()
+        (part,) = (delta.part for delta in outside.inputs())
         assert [file.is_at_end for file in outside.change({part}, True).files] == [False]
 
 

@@ -215,7 +215,7 @@ class TestLargeCompiler:
             }
         """
         graph = open_runs(HEADERS + source).graph("passing")
-        assert graph.is_raw(find_target(graph, "text"))
+        assert find_target(graph, "text").shape.is_text
 
     def test_two_guesses_at_one_place_do_not_replace_each_other_for_ever(self, open_runs):
         """A union may hold anything where it has a character: the smaller struct there was kept beside it, and then the

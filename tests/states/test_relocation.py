@@ -128,9 +128,9 @@ def test_transfer_into_a_run_that_lies_elsewhere_is_moved_with_it(states):
     transfer = transfer_to_failing_run(there, [stream])
     [(address, data)] = transfer.writes
     matching = there.matching
-    assert matching.failing.target(address).object is stream.slots[0].failing
+    assert matching.failing.target(address).object is stream.spots[0].theirs
     value = int.from_bytes(data, "little")
-    wanted = matching.passing.words(stream.slots[0].passing)[0]
+    wanted = matching.passing.words(stream.spots[0].ours)[0]
     assert matching.failing.target(value) == matching.passing.target(wanted)
     assert value != wanted
 
