@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 
 from pytest_causechain.lab import remote_lab
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.pool import Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.workers import OwnWorker
@@ -69,7 +70,7 @@ def test_two_workers_against_one(milliseconds, batch, tmp_path, monkeypatch, cap
 def open_lab(stack: contextlib.ExitStack, command: Command, workers: int) -> RemoteLab:
     pool = Pool([partial(OwnWorker, f"{workers}-{number}") for number in range(workers)])
     share = Share(stack.enter_context(pool))
-    return stack.enter_context(RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), share=share))
+    return stack.enter_context(RemoteLab(Open(command, command), Budget(PLENTY_SECONDS), share))
 
 
 def find_main(lab: RemoteLab) -> tuple[Stop, ...]:

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from multiprocessing.connection import Pipe  # by this name: the other imports it only when it is called
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -101,21 +101,39 @@ def remove_orphaned(parent: Path) -> None:
 
 
 @contextlib.contextmanager
-def termination_interrupts() -> Iterator[None]:
-    """Only where nobody else has an opinion on it."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
+def handling(signs: Collection[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """These signals are handled so, and not blocked or ignored, which the programs we start would inherit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
         return
-
-    def interrupt(sign: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    before = {sign: signal.signal(sign, handler) for sign in signs}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for sign, usual in before.items():
+            signal.signal(sign, usual)
+
+
+def termination_interrupts() -> contextlib.AbstractContextManager[None]:
+    """Only where nobody else has an opinion on it."""
+    is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    return handling([signal.SIGTERM] if is_free else [], signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end: half a companion cannot be closed."""
+    arrived: list[int] = []
+    with handling((signal.SIGINT, signal.SIGTERM), lambda sign, frame: arrived.append(sign)):
+        yield
+    for pending in arrived[:1]:
+        signal.raise_signal(pending)
+
+
+def undisturbed() -> contextlib.AbstractContextManager[None]:
+    """Ctrl-C reaches all processes of a terminal, but is meant for the session alone."""
+    is_ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # and so it is by programs
+    return handling([] if is_ignored else [signal.SIGINT], lambda sign, frame: None)
 
 
 class CompanionLost(Exception):
@@ -125,24 +143,6 @@ class CompanionLost(Exception):
         super().__init__()
         self.is_late = is_late
         self.log = log
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the end: half a companion cannot be closed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is ever interrupted
-        return
-    arrived: list[int] = []
-    # Not by a mask, which the companion would inherit.
-    handlers = {s: signal.signal(s, lambda sign, frame: arrived.append(sign)) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for sign, handler in handlers.items():
-            signal.signal(sign, handler)
-    for pending in arrived[:1]:
-        signal.raise_signal(pending)
 
 
 class Companion:

@@ -147,22 +147,10 @@ def open_lab(message: Open) -> tuple[LocalLab, Opened]:
         os.environ.clear()
         os.environ.update(message.environment)
     require_tracing()
-    cache = hold(message.cache) if message.cache is not None else None
-    commands = (message.passing, message.failing, *message.others)
-    stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
+    message = replace(message, cache=hold(message.cache) if message.cache is not None else None)
+    stage, isolation = isolate(message.precautions, tuple(message.commands.values()), tempfile.gettempdir())
     require_no_tracer(message.failing, message.passing, message.deadline, stage)
-    lab = LocalLab(
-        message.passing,
-        message.failing,
-        deadline=message.deadline,
-        use_copies=message.kind == "fork",
-        libraries=message.libraries,
-        cache=cache,
-        others=message.others,
-        repair=message.repair,
-        stage=stage,
-        bounds=message.precautions.bounds,
-    )
+    lab = LocalLab(message, stage)
     return lab, Opened(lab.program, lab.width, (*lab.notes, *find_weaknesses(lab.program)), isolation)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import mmap
 import struct
 import time
 from collections import defaultdict
@@ -22,7 +21,7 @@ from pytest_causechain.debugger.scope import LIBRARY_MEMBER, Scope
 from pytest_causechain.debugger.types import PointerType
 from pytest_causechain.debugger.visit import VisitedFrame
 from pytest_causechain.kernel.companion import Closing
-from pytest_causechain.kernel.elf import find_build_id, read_sections
+from pytest_causechain.kernel.elf import find_build_id, map_file, read_sections
 from pytest_causechain.kernel.processes import read_mappings
 from pytest_causechain.lab.captures import Captures
 from pytest_causechain.lab.flights import Flights
@@ -167,7 +166,7 @@ class Executions(Closing):
 def find_version(path: str) -> str | None:
     """Of a mapped file with code in it."""
     try:
-        with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        with map_file(path) as content:
             return find_build_id(content, read_sections(content))
     except (OSError, ValueError, struct.error):
         return None  # no file, or none of this kind

@@ -6,6 +6,7 @@ and pass through gateways as they are (see relay).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -204,15 +205,16 @@ class Lab(Laboratory, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` is "fork", or "rerun" where
-    each experiment is to be a fresh run. `libraries` are patterns for those that count as the program's own code,
-    `cache` is a directory for what should be known again in later sessions. `others` are further runs of the program;
-    with a `repair` the passing run is the failing one with it. `environment` is the one that pytest runs in, None the
-    engine's own."""
+    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share. `kind` is "fork": experiments are
+    made in copies of a program stopped at the moment, where that can be copied; or "rerun": each is a fresh run.
+    `libraries` are patterns for those that count as the program's own code, `cache` is a directory for what should be
+    known again in later sessions. `others` are further runs of the program, known by `name_other`. With a `repair` the
+    passing run is the failing one with it, and both begin where it is made: before that they are the same.
+    `environment` is the one that pytest runs in, None the engine's own."""
 
     passing: Command
     failing: Command
-    deadline: float
+    deadline: float = math.inf
     kind: str = "fork"
     libraries: tuple[str, ...] = ()
     cache: Path | None = None
@@ -220,6 +222,16 @@ class Open:
     repair: Intervention | Patch | None = None
     precautions: Precautions = USUAL
     environment: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def commands(self) -> dict[Side, Command]:
+        others = {name_other(number): command for number, command in enumerate(self.others)}
+        return {"passing": self.passing, "failing": self.failing} | others
+
+    @property
+    def begins_inside(self) -> bool:
+        """Whether calls are on the stack where the runs begin."""
+        return isinstance(self.repair, Intervention)
 
 
 @dataclass(frozen=True, slots=True)

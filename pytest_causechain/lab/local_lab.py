@@ -17,11 +17,8 @@ from pytest_causechain.kernel.elf import list_producers
 from pytest_causechain.lab.captures import Captures
 from pytest_causechain.lab.executions import Executions, Interventions
 from pytest_causechain.lab.flights import Flights
-from pytest_causechain.lab.laboratory import RECORDABLE, Side, name_other
-from pytest_causechain.lab.starts import Libraries, Starts, find_libraries
-from pytest_causechain.model.alteration import Intervention, Patch
-from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
-from pytest_causechain.model.runs import Command
+from pytest_causechain.lab.laboratory import RECORDABLE, Open
+from pytest_causechain.lab.starts import Starts, find_libraries
 from pytest_causechain.report.wording import count_of
 from pytest_causechain.sandbox.stage import Stage
 
@@ -30,43 +27,18 @@ OPTIMISED = re.compile(rb"GNU .* -O(?:[123sgz]|fast)?(?: |$)")
 
 
 class LocalLab(Closing):
-    """A Lab in this process. Experiments are made in copies of a program stopped at the moment; without `use_copies`,
-    and where it cannot be copied, in fresh runs. `others` are further runs, known by `name_other`."""
+    """A Lab in this process."""
 
     recordable = RECORDABLE
 
-    def __init__(
-        self,
-        passing: Command,
-        failing: Command,
-        *,
-        deadline: float,
-        use_copies: bool = True,
-        libraries: Sequence[str] = (),
-        cache: Path | None = None,
-        others: Sequence[Command] = (),
-        repair: Intervention | Patch | None = None,
-        stage: Stage | None = None,
-        bounds: Bounds = NO_BOUNDS,
-    ) -> None:
-        commands: dict[Side, Command] = {"passing": passing, "failing": failing}
-        commands |= {name_other(number): command for number, command in enumerate(others)}
+    def __init__(self, opening: Open, stage: Stage | None = None) -> None:
+        """Runs work on `stage`; without one, where the tests did."""
         with contextlib.ExitStack() as parts:
             parts.enter_context(blocking_children())
-            found = find_libraries(failing, libraries, deadline) if libraries else Libraries()
-            self._debugger = parts.enter_context(Debugger(failing.program.path, found.paths, cache))
+            found = find_libraries(opening)
+            self._debugger = parts.enter_context(Debugger(opening.failing.program.path, found.paths, opening.cache))
             self.program: ProgramMap = self._debugger.program
-            self.starts = parts.enter_context(
-                Starts(
-                    commands,
-                    self.program,
-                    deadline=deadline,
-                    use_copies=use_copies,
-                    repair=repair,
-                    stage=stage,
-                    bounds=bounds,
-                )
-            )
+            self.starts = parts.enter_context(Starts(opening, self.program, stage))
             self.captures = Captures(self.starts, self._debugger)
             self.flights = Flights(self.starts, self.captures)
             self.executions = parts.enter_context(Executions(self.starts, self.captures, self.flights))
@@ -74,7 +46,7 @@ class LocalLab(Closing):
             self._parts = parts.pop_all()
         # Sentences for the user on what is left out.
         self.notes = found.notes
-        self.begins_inside = self.starts.begins_inside
+        self.begins_inside = opening.begins_inside
         # What a Laboratory is asked, its parts answer.
         self.visit = self.captures.visit
         flights, executions, chosen = self.flights, self.executions, self._interventions

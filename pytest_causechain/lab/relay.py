@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pytest_causechain
-from pytest_causechain.kernel.companion import Companion, CompanionLost
+from pytest_causechain.kernel.companion import Companion, CompanionLost, undisturbed
 
 if TYPE_CHECKING:
     from execnet.gateway_base import Channel as GatewayChannel
@@ -124,19 +122,3 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
         finally:
             for engine in (*engines.values(), *spare):
                 engine.close()
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C reaches all processes of a terminal, but is meant for the session alone."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is ever interrupted
-        return
-    # Not ignored, as the programs in experiments would inherit that; unless they do anyhow.
-    handler = signal.getsignal(signal.SIGINT)
-    if handler != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda sign, packet: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from pytest_causechain.debugger.gdb import unusable
@@ -43,10 +42,10 @@ from pytest_causechain.lab.relay import CLOSING_SECONDS, ENGINE
 from pytest_causechain.lab.workers import Channel
 from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
 from pytest_causechain.model.budget import Budget
-from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Isolation, Precautions
+from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
-from pytest_causechain.model.runs import Command, Observation
+from pytest_causechain.model.runs import Observation
 
 # Beyond the user's time limit: for the engine to notice by itself that it is over.
 GRACE_SECONDS = 1.0
@@ -89,32 +88,15 @@ class BorrowedChannel:
 
 
 class RemoteLab(Closing):
-    """A Lab for two runs. `kind`, `libraries`, `cache`, `others`, `repair` and `precautions` are those of Open; the
-    others are known by `name_other`. With a `share` of the session's pool its engines are on workers, else it has one
-    here."""
+    """A Lab for two runs, until the budget is over. With a `share` of the session's pool its engines are on workers,
+    else it has one here."""
 
     recordable = RECORDABLE
 
-    def __init__(
-        self,
-        passing: Command,
-        failing: Command,
-        *,
-        budget: Budget,
-        kind: str = "fork",
-        libraries: tuple[str, ...] = (),
-        cache: Path | None = None,
-        others: Sequence[Command] = (),
-        repair: Intervention | Patch | None = None,
-        precautions: Precautions = USUAL,
-        share: Share | None = None,
-    ) -> None:
+    def __init__(self, opening: Open, budget: Budget, share: Share | None = None) -> None:
         self.budget = budget
-        self.name = kind
-        self.begins_inside = isinstance(repair, Intervention)
-        self._opening = Open(
-            passing, failing, budget.deadline, kind, libraries, cache, tuple(others), repair, precautions
-        )
+        self.name, self.begins_inside = opening.kind, opening.begins_inside
+        self._opening = replace(opening, deadline=budget.deadline)
         self._limits = (FIRST_RUN_SECONDS, math.inf)
         self._channel: Companion | Channel | None = None
         self._share = share

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Intervention, Patch
@@ -42,14 +43,13 @@ class LabSetup:
         """For these two runs and some others, until the budget is over. With a `repair` the passing run is the twin of
         the failing one."""
         budget.check()
-        return RemoteLab(
+        opening = Open(
             passing,
             failing,
-            budget=budget,
             libraries=self.libraries,
             cache=self.cache,
-            others=others,
+            others=tuple(others),
             repair=repair,
             precautions=self.precautions,
-            share=self.share,
         )
+        return RemoteLab(opening, budget, self.share)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -15,11 +14,10 @@ from pathlib import Path
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import find_register, merge_register
 from pytest_causechain.kernel.companion import Closing
-from pytest_causechain.kernel.elf import MAGIC, read_sections
+from pytest_causechain.kernel.elf import MAGIC, map_file, read_sections
 from pytest_causechain.kernel.processes import needs_processors, read_mappings
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Side
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Open, Side
 from pytest_causechain.model.alteration import Intervention, Patch, Transfer
-from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command
@@ -42,35 +40,20 @@ LEAVE_ALONE = "build it before the tests run, and leave it alone while they do."
 
 
 class Starts(Closing):
-    """Brings a run to where it begins, or to stops. Runs work on `stage`; without one, where the tests did.
+    """Brings a run to where it begins, or to stops."""
 
-    With a `repair` the passing run is the failing one with this repair, and both begin where it is made: before that
-    they are the same."""
-
-    def __init__(
-        self,
-        commands: Mapping[Side, Command],
-        program: ProgramMap,
-        *,
-        deadline: float,
-        use_copies: bool = True,
-        repair: Intervention | Patch | None = None,
-        stage: Stage | None = None,
-        bounds: Bounds = NO_BOUNDS,
-    ) -> None:
-        self.commands = dict(commands)
-        self.program = program
-        self.deadline = deadline
-        self.stage, self.bounds = stage, bounds
+    def __init__(self, opening: Open, program: ProgramMap, stage: Stage | None) -> None:
+        self.commands = opening.commands
+        self.program, self.stage = program, stage
+        self.deadline, self.bounds = opening.deadline, opening.precautions.bounds
         self.run_seconds = FIRST_RUN_SECONDS
         # The addresses at which lines begin.
         self.rows = frozenset(program.rows)
         # "rerun" as soon as there was a moment at which the program could not be copied.
-        self.name = "fork" if use_copies else "rerun"
+        self.name = opening.kind
         # Whether the program may be on any processor, or stays where we are; not known before its first start.
         self.roams: bool | None = None
-        self._use_copies = use_copies
-        self._repair = repair
+        self._opening, self._use_copies = opening, opening.kind == "fork"
         self._presence = Presence(stage)
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
@@ -84,11 +67,6 @@ class Starts(Closing):
         for root in self._roots.values():
             if root is not None:
                 root.close()
-
-    @property
-    def begins_inside(self) -> bool:
-        """Whether calls are on the stack where the runs begin."""
-        return isinstance(self._repair, Intervention)
 
     def processes(self) -> list[int]:
         """Those that it keeps between two calls."""
@@ -152,12 +130,13 @@ class Starts(Closing):
             if self.roams is None:
                 files = {m.name for m in read_mappings(subject.pid) if m.name.startswith("/")}
                 self.roams = needs_processors(files)
-            if isinstance(self._repair, Intervention):
-                self.run_to(subject, self._repair.spot.stops, deadline)
-            if self._repair is not None and side == "passing":
-                apply(subject, self._repair)
-            elif isinstance(self._repair, Intervention):
-                pass_by(subject, self._repair.spot)
+            repair = self._opening.repair
+            if isinstance(repair, Intervention):
+                self.run_to(subject, repair.spot.stops, deadline)
+            if repair is not None and side == "passing":
+                apply(subject, repair)
+            elif isinstance(repair, Intervention):
+                pass_by(subject, repair.spot)
         except BaseException:
             subject.kill()
             raise
@@ -167,7 +146,7 @@ class Starts(Closing):
         command = self.commands[side]
         subject = self._make_sure(partial(self._launch, side, deadline))
         try:
-            return Template(subject, not self.begins_inside, self.roams is not False)
+            return Template(subject, not self._opening.begins_inside, self.roams is not False)
         except CannotCopy:
             subject.kill()
         except BaseException:
@@ -319,11 +298,13 @@ class Libraries:
     notes: tuple[str, ...] = ()
 
 
-def find_libraries(command: Command, patterns: Sequence[str], deadline: float) -> Libraries:
+def find_libraries(opening: Open) -> Libraries:
     """Those that the program has by the time it begins."""
-    with ending(launch(command, False, deadline)) as subject:
+    if not opening.libraries:
+        return Libraries()
+    with ending(launch(opening.failing, False, opening.deadline)) as subject:
         mapped = [mapping.name for mapping in read_mappings(subject.pid)]
-    return choose_libraries(mapped, command.program.path, patterns)
+    return choose_libraries(mapped, opening.failing.program.path, opening.libraries)
 
 
 def choose_libraries(mapped: Iterable[str], program: str, patterns: Sequence[str]) -> Libraries:
@@ -356,5 +337,5 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def has_debug_information(path: str) -> bool:
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with map_file(path) as content:
         return content[:4] == MAGIC and any(section.name in DEBUG_SECTIONS for section in read_sections(content))

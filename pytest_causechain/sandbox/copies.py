@@ -14,17 +14,7 @@ import signal
 import stat
 import struct
 
-from pytest_causechain.kernel.linux import (
-    CLONE_CHILD_CLEARTID,
-    CLONE_CHILD_SETTID,
-    CLONE_PARENT,
-    CLONE_PTRACE,
-    INT3,
-    PAGE,
-    PR_GET_TID_ADDRESS,
-    SYSCALL_INSTRUCTION,
-    SYSCALLS,
-)
+from pytest_causechain.kernel import linux
 from pytest_causechain.kernel.processes import (
     Descriptor,
     Mapping,
@@ -53,7 +43,7 @@ CODE_AT = SCRATCH + 64
 # The names of the files for the next copy's outputs, then those of all others.
 OUTPUTS_AT, OUTPUT_ROOM = SCRATCH_DATA + 2048, 32
 PATHS_AT = OUTPUTS_AT + 2 * OUTPUT_ROOM
-CODE_LIMIT, PATHS_LIMIT = SCRATCH + PAGE - CODE_AT, SCRATCH_DATA + PAGE - PATHS_AT
+CODE_LIMIT, PATHS_LIMIT = SCRATCH + linux.PAGE - CODE_AT, SCRATCH_DATA + linux.PAGE - PATHS_AT
 # ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF; struct itimerval.
 INTERVAL_TIMERS, INTERVAL_SIZE = 3, 32
 
@@ -80,13 +70,13 @@ class SystemCalls:
         return self._finish(name)
 
     def _finish(self, name: str) -> int:
-        self._code += LOAD["rax"] + QUAD.pack(SYSCALLS[name]) + SYSCALL_INSTRUCTION
+        self._code += LOAD["rax"] + QUAD.pack(linux.SYSCALLS[name]) + linux.SYSCALL_INSTRUCTION
         self._code += STORE_RAX + QUAD.pack(self._results + 8 * self.count)
         self.count += 1
         return self.count - 1
 
     def assemble(self) -> bytes:
-        return bytes(self._code) + INT3
+        return bytes(self._code) + linux.INT3
 
 
 def assemble_fork(flags: int, number_at: int) -> bytes:
@@ -95,8 +85,8 @@ def assemble_fork(flags: int, number_at: int) -> bytes:
     ask for it."""
     code = LOAD["rdi"] + QUAD.pack(flags) + LOAD["rsi"] + QUAD.pack(0)  # on the same stack
     code += LOAD["r10"] + QUAD.pack(number_at)
-    code += LOAD["rax"] + QUAD.pack(SYSCALLS["clone"]) + SYSCALL_INSTRUCTION + TEST_EAX
-    back = INT3 + JUMP_SHORT
+    code += LOAD["rax"] + QUAD.pack(linux.SYSCALLS["clone"]) + linux.SYSCALL_INSTRUCTION + TEST_EAX
+    back = linux.INT3 + JUMP_SHORT
     code += JUMP_IF_ZERO + bytes([len(back) + 1]) + back
     return code + (-len(code) - 1).to_bytes(1, "little", signed=True)
 
@@ -157,9 +147,9 @@ class Template:
         for number in opened.values():
             calls.call_on(number, "close")
         number_at = find_thread_number(subject)
-        flags = CLONE_PARENT | CLONE_PTRACE | signal.SIGCHLD | (CLONE_CHILD_CLEARTID if number_at else 0)
-        if number_at and self._is_root:
-            flags |= CLONE_CHILD_SETTID
+        flags = linux.CLONE_PARENT | linux.CLONE_PTRACE | signal.SIGCHLD
+        if number_at:
+            flags |= linux.CLONE_CHILD_CLEARTID | (linux.CLONE_CHILD_SETTID if self._is_root else 0)
         code = assemble_fork(flags, number_at) + calls.assemble()
         if len(code) > CODE_LIMIT or len(paths) > PATHS_LIMIT:
             raise CannotCopy("too many open files")
@@ -234,7 +224,7 @@ def find_thread_number(subject: Subject) -> int:
     tell."""
     subject.write(SCRATCH_DATA, bytes(8))
     with contextlib.suppress(OSError):
-        inject(subject, "prctl", PR_GET_TID_ADDRESS, SCRATCH_DATA)
+        inject(subject, "prctl", linux.PR_GET_TID_ADDRESS, SCRATCH_DATA)
     return int.from_bytes(subject.read(SCRATCH_DATA, 8), "little")
 
 

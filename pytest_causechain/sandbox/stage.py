@@ -21,26 +21,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from pytest_causechain.kernel import linux
 from pytest_causechain.kernel.linux import (
-    CAP_CHOWN,
-    CAP_DAC_OVERRIDE,
-    CAP_FOWNER,
-    CAP_SYS_ADMIN,
-    CAP_SYS_PTRACE,
-    CAPABILITY_VERSION,
-    CLONE_NEWIPC,
-    CLONE_NEWNET,
-    CLONE_NEWNS,
-    CLONE_NEWUSER,
-    MNT_DETACH,
-    MOUNT_ATTR_NODEV,
-    MOUNT_ATTR_NOSUID,
-    MOUNT_ATTR_RDONLY,
-    MS_BIND,
-    MS_PRIVATE,
-    MS_REC,
-    PR_CAP_AMBIENT,
-    PR_CAP_AMBIENT_CLEAR_ALL,
     change_mount,
     keep_capabilities,
     mount,
@@ -67,7 +49,7 @@ FILES_TOLD, FILE_BYTES_TOLD = 256, 1 << 20
 # As spaces and the like are written in the kernel's list of mounts.
 OCTAL = re.compile(r"\\([0-7]{3})")
 # In the namespaces, to mount overlays; and to be given files that we have opened.
-POWER = (CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SYS_ADMIN, CAP_SYS_PTRACE)
+POWER = (linux.CAP_CHOWN, linux.CAP_DAC_OVERRIDE, linux.CAP_FOWNER, linux.CAP_SYS_ADMIN, linux.CAP_SYS_PTRACE)
 OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
@@ -76,11 +58,11 @@ def enter_namespaces(writable: Sequence[str], is_closed: bool) -> None:
     written to. An OSError says that the kernel does not allow it: then the process may be anywhere between, and should
     end."""
     with _mapping_users():
-        unshare(CLONE_NEWUSER | CLONE_NEWNS | (CLONE_NEWIPC | CLONE_NEWNET if is_closed else 0))
+        unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS | (linux.CLONE_NEWIPC | linux.CLONE_NEWNET if is_closed else 0))
     show_to_children()
-    mount("none", "/", flags=MS_REC | MS_PRIVATE)
+    mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     for path in writable:
-        mount(path, path, flags=MS_BIND | MS_REC)
+        mount(path, path, flags=linux.MS_BIND | linux.MS_REC)
     if is_closed:
         raise_interface("lo")
         _close(writable)
@@ -90,12 +72,12 @@ def _close(writable: Sequence[str]) -> None:
     devices = [path for name in DEVICES if os.path.exists(path := f"/dev/{name}")]
     machine = [path for name in MACHINE if os.path.exists(path := f"/proc/{name}")]
     for path in (*devices, *machine):
-        mount(path, path, flags=MS_BIND | MS_REC)
-    change_mount("/", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID, recursive=True)
+        mount(path, path, flags=linux.MS_BIND | linux.MS_REC)
+    change_mount("/", linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NODEV | linux.MOUNT_ATTR_NOSUID, recursive=True)
     for path in devices:
-        change_mount(path, to_clear=MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY)
+        change_mount(path, to_clear=linux.MOUNT_ATTR_NODEV | linux.MOUNT_ATTR_RDONLY)
     for path in ("/proc", *writable):
-        change_mount(path, to_clear=MOUNT_ATTR_RDONLY)
+        change_mount(path, to_clear=linux.MOUNT_ATTR_RDONLY)
 
 
 @contextlib.contextmanager
@@ -164,7 +146,7 @@ class Stage:
         self._shared: dict[int, tuple[str, int]] = {}
         for number, area in enumerate(self._areas):
             os.mkdir(self._lower(number))
-            mount(area, self._lower(number), flags=MS_BIND)
+            mount(area, self._lower(number), flags=linux.MS_BIND)
         # What lies below an area on a mount of its own, as our own directory may.
         self._below = [{point: os.open(point, os.O_PATH) for point in find_mounts(area)} for area in self._areas]
         for number in range(len(self._areas)):
@@ -174,7 +156,7 @@ class Stage:
         area, upper = self._areas[number], self._make_upper()
         mount("overlay", area, "overlay", options=self._options((self._lower(number),), upper))
         for point, descriptor in self._below[number].items():
-            mount(f"/proc/self/fd/{descriptor}", point, flags=MS_BIND | MS_REC)
+            mount(f"/proc/self/fd/{descriptor}", point, flags=linux.MS_BIND | linux.MS_REC)
         self._shared[number] = upper, os.stat(upper).st_ctime_ns
 
     def _lower(self, number: int) -> str:
@@ -196,8 +178,8 @@ class Stage:
     def admit(self, process: Tracee) -> None:
         """A program just started has no more power than its user, until it is given a view."""
         if not self._is_root:
-            inject(process, "prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-            empower(process, (CAP_SYS_PTRACE,))
+            inject(process, "prctl", linux.PR_CAP_AMBIENT, linux.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+            empower(process, (linux.CAP_SYS_PTRACE,))
 
     def _find_touched(self) -> set[int]:
         return {number for number, (upper, time) in self._shared.items() if os.stat(upper).st_ctime_ns != time}
@@ -229,15 +211,15 @@ class Stage:
         view = View(layers, {number: self._make_upper() for number in self._divided})
         if not self._is_root:
             empower(process, POWER)
-        inject(process, "unshare", CLONE_NEWNS)
+        inject(process, "unshare", linux.CLONE_NEWNS)
         for number in before.upper:  # under the view it has so far the layers cannot be seen
-            inject(process, "umount2", self._areas[number], MNT_DETACH)
+            inject(process, "umount2", self._areas[number], linux.MNT_DETACH)
         for number, upper in view.upper.items():
             options = self._options((*view.layers[number], self._lower(number)), upper)
             inject(process, "mount", "overlay", self._areas[number], "overlay", 0, options)
         inject(process, "chdir", directory)
         if not self._is_root:
-            empower(process, (CAP_SYS_PTRACE,))
+            empower(process, (linux.CAP_SYS_PTRACE,))
         return view
 
     def leave(self, view: View) -> None:
@@ -362,5 +344,5 @@ def read_content(path: Path | None) -> bytes | None:
 def empower(process: Tracee, capabilities: Iterable[int]) -> None:
     """What it may do at once, of all that it may claim."""
     effective, permitted = (sum(1 << number for number in numbers) for numbers in (capabilities, POWER))
-    header = struct.pack("<2I", CAPABILITY_VERSION, 0)
+    header = struct.pack("<2I", linux.CAPABILITY_VERSION, 0)
     inject(process, "capset", header, struct.pack("<6I", effective, permitted, 0, 0, 0, 0))

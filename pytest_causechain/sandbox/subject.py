@@ -18,34 +18,19 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
+from pytest_causechain.kernel import linux
 from pytest_causechain.kernel.elf import find_symbols
-from pytest_causechain.kernel.linux import (
-    ATTACH,
-    CONT,
-    INT3,
-    INTERRUPT,
-    MAP_PRIVATE_FIXED_ANONYMOUS,
-    NO_FILE,
-    NOTIFICATION_CONTINUE,
-    NOTIFICATION_RECEIVE,
-    NOTIFICATION_SEND,
-    PAGE,
-    PROT_READ_EXECUTE,
-    PROT_READ_WRITE,
-    PTRACE,
-    SEIZE,
-    SYSCALL_INSTRUCTION,
-    TRACEME,
-    WAIT_ALL,
-    die_with_parent,
-    fix_addresses,
-    listen_to,
-    ptrace,
-    spare_others,
+from pytest_causechain.kernel.linux import die_with_parent, fix_addresses, listen_to, ptrace, spare_others
+from pytest_causechain.kernel.processes import (
+    NotMapped,
+    end_group,
+    entry_point,
+    find_process,
+    locate_modules,
+    read_mappings,
+    roam,
 )
-from pytest_causechain.kernel.processes import NotMapped, end_group, entry_point, locate_modules, read_mappings, roam
 from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
@@ -183,11 +168,11 @@ def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Seque
     vdso = next(m for m in mappings if m.name == "[vdso]")  # there even in static programs
     code = subject.read(vdso.start, vdso.end - vdso.start)
     load_map = locate_modules(mappings, path, relocated)
-    subject.landmarks = Landmarks(load_map, vdso.start + code.index(SYSCALL_INSTRUCTION))
+    subject.landmarks = Landmarks(load_map, vdso.start + code.index(linux.SYSCALL_INSTRUCTION))
     # Before the libraries come, to which the kernel gives the next free places.
-    for address, protection in ((SCRATCH, PROT_READ_EXECUTE), (SCRATCH_DATA, PROT_READ_WRITE)):
-        inject(subject, "mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-    subject.write(SCRATCH, INT3)
+    for address, protection in ((SCRATCH, linux.PROT_READ_EXECUTE), (SCRATCH_DATA, linux.PROT_READ_WRITE)):
+        inject(subject, "mmap", address, linux.PAGE, protection, linux.MAP_PRIVATE_FIXED_ANONYMOUS, linux.NO_FILE, 0)
+    subject.write(SCRATCH, linux.INT3)
     stage, inputs = subject.stage, subject.command.inputs
     if stage is not None:
         stage.admit(subject)
@@ -237,7 +222,7 @@ def require_tracing() -> None:
         os._exit(0)
     os.close(gate)
     try:
-        ptrace(SEIZE, pid)
+        ptrace(linux.SEIZE, pid)
     except OSError as error:
         raise Hopeless(
             f"this system does not let programs be traced ({error.strerror} from ptrace): in a container allow it "
@@ -246,7 +231,7 @@ def require_tracing() -> None:
     finally:
         os.close(opener)
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, WAIT_ALL)
+        os.waitpid(pid, linux.WAIT_ALL)
 
 
 def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, bounds: Bounds, roams: bool) -> int:
@@ -286,18 +271,18 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, b
     os.close(feed)
     os.close(gate)
     try:
-        ptrace(SEIZE, pid, 0, OPTIONS)
+        ptrace(linux.SEIZE, pid, 0, OPTIONS)
         os.write(opener, GO)
     except OSError:
         os.kill(pid, signal.SIGKILL)
     finally:
         os.close(opener)
-    if not os.WIFSTOPPED(os.waitpid(pid, WAIT_ALL)[1]):
+    if not os.WIFSTOPPED(os.waitpid(pid, linux.WAIT_ALL)[1]):
         raise CannotStart(f"{command.program.path} cannot be started, or not be traced")
     # It is still within its execve(2), whose result would take the place of what we put into its registers.
-    ptrace(INTERRUPT, pid)
-    ptrace(CONT, pid)
-    os.waitpid(pid, WAIT_ALL)
+    ptrace(linux.INTERRUPT, pid)
+    ptrace(linux.CONT, pid)
+    os.waitpid(pid, linux.WAIT_ALL)
     return pid
 
 
@@ -321,19 +306,16 @@ def _is_self_tracing(listener: int, pid: int) -> bool:
     """What the next call is for; any other may go on."""
     notification = bytearray(NOTIFICATION.size)
     try:
-        fcntl.ioctl(listener, NOTIFICATION_RECEIVE, notification)
+        fcntl.ioctl(listener, linux.NOTIFICATION_RECEIVE, notification)
         number, caller, *_, request, target = NOTIFICATION.unpack(notification)[:8]
-        if (request == TRACEME and _find_process(caller) == pid) or (request in (ATTACH, SEIZE) and target == pid):
+        if request == linux.TRACEME:
+            target = find_process(caller)
+        if request in (linux.TRACEME, linux.ATTACH, linux.SEIZE) and target == pid:
             return True
-        fcntl.ioctl(listener, NOTIFICATION_SEND, RESPONSE.pack(number, 0, 0, NOTIFICATION_CONTINUE))
+        fcntl.ioctl(listener, linux.NOTIFICATION_SEND, RESPONSE.pack(number, 0, 0, linux.NOTIFICATION_CONTINUE))
     except OSError:  # the caller has been killed meanwhile
         pass
     return False
-
-
-def _find_process(thread: int) -> int:
-    status = Path(f"/proc/{thread}/status").read_text()
-    return int(status.partition("\nTgid:")[2].split()[0])
 
 
 @contextlib.contextmanager
@@ -344,7 +326,7 @@ def _run(command: Command, directory: str) -> Iterator[tuple[subprocess.Popen[by
     def prepare() -> None:
         die_with_parent()
         limit_self()
-        socket.send_fds(theirs, [b"."], [listen_to(PTRACE)])
+        socket.send_fds(theirs, [b"."], [listen_to(linux.PTRACE)])
 
     with ours, theirs, open(os.memfd_create("stdin"), "w+b") as stdin:
         stdin.write(command.stdin)

@@ -15,7 +15,8 @@ from functools import partial
 
 from iced_x86 import Decoder, Instruction, MemorySizeExt, OpKind, Register, RegisterExt
 
-from pytest_causechain.kernel.linux import EVENT_EXEC, INT3, POKEUSER, Registers, ptrace, read_user
+from pytest_causechain.kernel import linux
+from pytest_causechain.kernel.linux import Registers, ptrace, read_user
 from pytest_causechain.kernel.processes import heap_start, read_mappings, stack_start
 from pytest_causechain.model.alteration import AHEAD, Anchor, Intervention, Part, Spot
 from pytest_causechain.model.moment import Stop
@@ -48,9 +49,9 @@ def watch(
     places = {load_map.to_run(address): address for address in addresses}
     hits: Counter[int] = Counter()
     process.originals.update((place, process.read(place, 1)) for place in places)
-    process.patches.update(dict.fromkeys(places, INT3))
+    process.patches.update(dict.fromkeys(places, linux.INT3))
     for place in places:
-        process.write(place, INT3)
+        process.write(place, linux.INT3)
     process.threads.set_options(OPTIONS | TRACE_CHILDREN)
     process.threads.take_turns()
     sign = 0
@@ -60,7 +61,7 @@ def watch(
         if status is None:
             process.halt()
             return hits
-        if not os.WIFSTOPPED(status) or status >> 16 == EVENT_EXEC:
+        if not os.WIFSTOPPED(status) or status >> 16 == linux.EVENT_EXEC:
             return hits
         sign = 0 if status >> 16 else os.WSTOPSIG(status)
         if sign != signal.SIGTRAP or process.thread != process.pid:
@@ -88,7 +89,7 @@ def _pass(process: Tracee, place: int, again: bool, look: Callable[[], None]) ->
         return
     if process.registers().rip == place:
         process.step()
-    process.write(place, INT3)
+    process.write(place, linux.INT3)
 
 
 class TooOften(Exception):
@@ -109,7 +110,7 @@ def watch_writes(
     def note() -> None:
         if not read_user(process.pid, STATUS_REGISTER) & HIT:
             return
-        ptrace(POKEUSER, process.pid, STATUS_REGISTER, 0)
+        ptrace(linux.POKEUSER, process.pid, STATUS_REGISTER, 0)
         writes.append(process.registers().rip)
         if len(writes) == until:
             raise _Seen
@@ -117,8 +118,8 @@ def watch_writes(
             raise TooOften
 
     length = watched_length(address, size)
-    ptrace(POKEUSER, process.pid, FIRST_REGISTER, address)
-    ptrace(POKEUSER, process.pid, CONTROL_REGISTER, IN_USE | WRITES | LENGTHS[length])
+    ptrace(linux.POKEUSER, process.pid, FIRST_REGISTER, address)
+    ptrace(linux.POKEUSER, process.pid, CONTROL_REGISTER, IN_USE | WRITES | LENGTHS[length])
     process.on_trap = note
     try:
         process.run_to(stops, deadline)

@@ -15,43 +15,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from pytest_causechain.kernel.linux import (
-    DETACH,
-    EVENT_EXEC,
-    EVENT_EXIT,
-    EVENT_FORK,
-    EVENT_VFORK,
-    EVENT_VFORK_DONE,
-    EXIT_KILL,
-    GETREGS,
-    GETREGSET,
-    INT3,
-    NT_X86_XSTATE,
-    PAGE,
-    SETREGS,
-    SETREGSET,
-    SYSCALLS,
-    TRACE_CLONE,
-    TRACE_EXEC,
-    TRACE_FORK,
-    TRACE_VFORK,
-    TRACE_VFORK_DONE,
-    WAIT_ALL,
-    IoVector,
-    Registers,
-    event_message,
-    ptrace,
-    send_signal,
-)
+from pytest_causechain.kernel import linux
+from pytest_causechain.kernel.linux import IoVector, Registers, event_message, ptrace, send_signal
 from pytest_causechain.kernel.processes import end_group, list_threads
 from pytest_causechain.model.load_map import NOWHERE, LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.tracee.threads import DOZE_SECONDS, ProcessGone, Threads
 
 # EXIT_KILL: no tracee survives us.
-OPTIONS = EXIT_KILL | TRACE_EXEC | TRACE_CLONE
+OPTIONS = linux.EXIT_KILL | linux.TRACE_EXEC | linux.TRACE_CLONE
 # Needed while the program's code is patched.
-TRACE_CHILDREN = TRACE_FORK | TRACE_VFORK | TRACE_VFORK_DONE
+TRACE_CHILDREN = linux.TRACE_FORK | linux.TRACE_VFORK | linux.TRACE_VFORK_DONE
 ARGUMENTS = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
 CALL_ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 RED_ZONE = 128
@@ -61,14 +35,14 @@ WORD = struct.Struct("<Q")
 # Two pages of our own in the program, far from where the kernel puts its mappings: code, which begins with a
 # breakpoint, then data.
 SCRATCH = 0x2000_0000_0000
-SCRATCH_DATA = SCRATCH + PAGE
+SCRATCH_DATA = SCRATCH + linux.PAGE
 
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
 }  # fmt: skip
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 LIMITS = {signal.SIGXFSZ, signal.SIGXCPU}
-CHILD_EVENTS = {EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE}
+CHILD_EVENTS = {linux.EVENT_FORK, linux.EVENT_VFORK, linux.EVENT_VFORK_DONE}
 # An injected call that takes longer may need what another thread holds, such as a lock.
 ALONE_SECONDS = 0.05
 
@@ -142,7 +116,7 @@ class Tracee:
 
     def registers(self) -> Registers:
         registers = Registers()
-        ptrace(GETREGS, self.thread, 0, ctypes.addressof(registers))
+        ptrace(linux.GETREGS, self.thread, 0, ctypes.addressof(registers))
         return registers
 
     def registers_of(self, thread: int) -> Registers:
@@ -150,7 +124,7 @@ class Tracee:
             return self.registers()
 
     def set_registers(self, registers: Registers) -> None:
-        ptrace(SETREGS, self.thread, 0, ctypes.addressof(registers))
+        ptrace(linux.SETREGS, self.thread, 0, ctypes.addressof(registers))
 
     def jump(self, address: int) -> None:
         """Go on from another place."""
@@ -166,7 +140,7 @@ class Tracee:
 
     def settle(self) -> None:
         """Wait for the first stop of a process that was just made."""
-        if not os.WIFSTOPPED(os.waitpid(self.pid, WAIT_ALL)[1]):
+        if not os.WIFSTOPPED(os.waitpid(self.pid, linux.WAIT_ALL)[1]):
             raise ProcessGone(self.pid)
 
     def wait(self, deadline: float | None = None) -> int | None:
@@ -208,7 +182,7 @@ class Tracee:
             return False
         self.thread = thread
         self.threads.give_turn(thread)
-        if event == EVENT_EXEC:  # the code is another one
+        if event == linux.EVENT_EXEC:  # the code is another one
             self.patches.clear()
             self.originals.clear()
         return True
@@ -227,7 +201,7 @@ class Tracee:
         with self.selected(thread):
             registers = self.registers()
             registers.rip -= 1
-            if self.patches.get(registers.rip) != INT3:
+            if self.patches.get(registers.rip) != linux.INT3:
                 return False
             self.set_registers(registers)
         return True
@@ -238,7 +212,7 @@ class Tracee:
             address = self.registers().rip
             self.write(address, self.originals[address][:1])
             self.step()
-            self.write(address, INT3)
+            self.write(address, linux.INT3)
         self.threads.resume()
 
     @contextlib.contextmanager
@@ -256,7 +230,7 @@ class Tracee:
         while True:
             status = self.threads.step(self.thread)
             if status >> 16:  # an event within a system call: let it complete
-                if status >> 16 == EVENT_EXIT:
+                if status >> 16 == linux.EVENT_EXIT:
                     raise ProcessGone(self.pid)
                 continue
             sign = os.WSTOPSIG(status)
@@ -286,8 +260,8 @@ class Tracee:
         for visit in range(visits):
             if visit:
                 self._pass()
-            self.patches[address] = INT3
-            self.write(address, INT3)
+            self.patches[address] = linux.INT3
+            self.write(address, linux.INT3)
             self._run_into(address, deadline)
             registers = self.registers()
             registers.rip = address
@@ -325,16 +299,16 @@ class Tracee:
 
         One of vfork uses the program's own memory; the program sleeps until that child has left it, and its other
         threads must do so too."""
-        if event == EVENT_VFORK_DONE:
+        if event == linux.EVENT_VFORK_DONE:
             for address, data in self.patches.items():
                 self.write(address, data)
             self.threads.resume()
             return
-        if event == EVENT_VFORK and self.patches:
+        if event == linux.EVENT_VFORK and self.patches:
             self._halt_threads()
         with contextlib.suppress(ProcessLookupError):  # killed meanwhile: its end will be reported
             self._release_child(event_message(thread))
-        if event == EVENT_VFORK and self.patches:
+        if event == linux.EVENT_VFORK and self.patches:
             self.threads.go_alone(thread)
         else:
             self.threads.go(thread)
@@ -345,7 +319,7 @@ class Tracee:
             child.settle()
             for address, data in self.originals.items():
                 child.write(address, data)
-            ptrace(DETACH, child.pid)
+            ptrace(linux.DETACH, child.pid)
         except (OSError, ProcessGone):  # it is gone already
             pass
         finally:
@@ -399,7 +373,7 @@ class Tracee:
         # A child that it made amid its end is traced from birth on, though we never learned of it: it stays until it
         # is waited for.
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-self.pid, WAIT_ALL | os.WNOHANG)[0]:
+            while os.waitpid(-self.pid, linux.WAIT_ALL | os.WNOHANG)[0]:
                 pass
         self.close()
 
@@ -413,7 +387,7 @@ class Tracee:
         for thread in (*(threads - {self.pid}), self.pid):
             with contextlib.suppress(ChildProcessError):
                 self.threads.go(thread)  # one that stopped at its exit does not hear SIGKILL
-                while os.WIFSTOPPED(os.waitpid(thread, WAIT_ALL)[1]):
+                while os.WIFSTOPPED(os.waitpid(thread, linux.WAIT_ALL)[1]):
                     self.threads.go(thread)
 
     def close(self) -> None:
@@ -473,7 +447,7 @@ def inject(process: Tracee, name: str, *arguments: int | str | bytes) -> int:
     registers = copy.copy(home)
     # Else the kernel may restart the system call it was stopped in, and move rip.
     registers.orig_rax = NO_SYSCALL
-    registers.rax, registers.rip = SYSCALLS[name], process.landmarks.syscall_at
+    registers.rax, registers.rip = linux.SYSCALLS[name], process.landmarks.syscall_at
     for register, value in zip(ARGUMENTS, place(process, arguments), strict=False):
         setattr(registers, register, value)
     process.set_registers(registers)
@@ -504,7 +478,7 @@ def call_function(process: Tracee, function: int, arguments: Iterable[int], time
     state = ctypes.create_string_buffer(1 << 14)
     # Vector registers may hold arguments of the interrupted code, and callees clobber them.
     vector = IoVector(ctypes.addressof(state), len(state))
-    ptrace(GETREGSET, process.thread, NT_X86_XSTATE, ctypes.addressof(vector))
+    ptrace(linux.GETREGSET, process.thread, linux.NT_X86_XSTATE, ctypes.addressof(vector))
     registers = copy.copy(home)
     registers.orig_rax, registers.rax, registers.rip = NO_SYSCALL, 0, function
     registers.rsp = ((home.rsp - RED_ZONE) & -16) - 8  # aligned as just after a call
@@ -513,7 +487,7 @@ def call_function(process: Tracee, function: int, arguments: Iterable[int], time
     process.write(registers.rsp, WORD.pack(SCRATCH))
     process.set_registers(registers)
     after = _run_call(process, time.monotonic() + timeout_seconds)
-    ptrace(SETREGSET, process.thread, NT_X86_XSTATE, ctypes.addressof(vector))
+    ptrace(linux.SETREGSET, process.thread, linux.NT_X86_XSTATE, ctypes.addressof(vector))
     process.set_registers(home)
     return after.rax
 
@@ -533,7 +507,7 @@ def _run_call(process: Tracee, deadline: float) -> Registers:
         if registers.rip == SCRATCH + 1:
             return registers
         sign = 0 if status >> 16 else os.WSTOPSIG(status)
-        if sign in CRASHES or status >> 16 == EVENT_EXIT:
+        if sign in CRASHES or status >> 16 == linux.EVENT_EXIT:
             raise ProcessGone(process.pid)
         if sign:
             process.deferred.append(sign)

@@ -20,18 +20,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from pytest_causechain.kernel.linux import (
-    EVENT_EXEC,
-    EVENT_EXIT,
-    INT3,
-    MAP_PRIVATE_FIXED_ANONYMOUS,
-    MAP_SHARED_FIXED,
-    NO_FILE,
-    PAGE,
-    PROT_ALL,
-    PROT_READ_WRITE,
-    TRACE_EXIT,
-)
+from pytest_causechain.kernel import linux
 from pytest_causechain.model.load_map import LOW_HALF, LoadMap, number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.tracee.alteration import watch
@@ -54,8 +43,8 @@ RECORD = struct.Struct("<IIQ")
 # cache, which is faster than fewer interruptions.
 AREAS, AREA_DISTANCE = 0x2100_0000_0000, 1 << 21
 CAPACITY = 1 << 16
-AREA_SIZE = PAGE + CAPACITY * RECORD_SIZE
-BUFFER, GUARD = AREAS + PAGE, AREAS + AREA_SIZE
+AREA_SIZE = linux.PAGE + CAPACITY * RECORD_SIZE
+BUFFER, GUARD = AREAS + linux.PAGE, AREAS + AREA_SIZE
 # Generous: a stub is some 60 bytes of record and the moved instructions.
 STUB_BYTES = 128
 # Where a program that is not relocated leaves no room below it.
@@ -113,17 +102,17 @@ class Tracer:
         self._stubs.sort()
 
     def _map(self, place: int, size: int, protection: int) -> None:
-        inject(self.subject, "mmap", place, size, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        inject(self.subject, "mmap", place, size, protection, linux.MAP_PRIVATE_FIXED_ANONYMOUS, linux.NO_FILE, 0)
 
     def _give_area(self, thread: int) -> None:
         area = AREAS + AREA_DISTANCE * len(self._areas)
         with self.subject.selected(thread):
-            self._map(area, AREA_SIZE, PROT_READ_WRITE)
+            self._map(area, AREA_SIZE, linux.PROT_READ_WRITE)
             registers = self.subject.registers()
             registers.gs_base = area
             self.subject.set_registers(registers)
         self._areas[thread] = area
-        self._set_cursor(thread, area + PAGE)
+        self._set_cursor(thread, area + linux.PAGE)
 
     def _set_cursor(self, thread: int, to: int) -> None:
         self.subject.write(self._areas[thread] + CURSOR, WORD.pack(to))
@@ -132,7 +121,7 @@ class Tracer:
         """Memory for stubs that jumps from a module reach; None where all of it is taken."""
         for place in find_places(self._load_map, module, size):
             with contextlib.suppress(OSError):
-                self._map(place, size, PROT_ALL)
+                self._map(place, size, linux.PROT_ALL)
                 self._spaces.append((place, size))
                 return place
         return None
@@ -140,7 +129,7 @@ class Tracer:
     def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool, deadline: float) -> None:
         """Instructions of one module, in the order of their addresses."""
         subject, blob = self.subject, bytearray()
-        place = self._map_code(module, -(-len(group) * STUB_BYTES // PAGE) * PAGE) if use_stubs else None
+        place = self._map_code(module, -(-len(group) * STUB_BYTES // linux.PAGE) * linux.PAGE) if use_stubs else None
         for foothold in find_footholds(subject, module, group, self._rows, deadline):
             number, watched, address = foothold.number, foothold.watched, foothold.address
             instructions = foothold.instructions
@@ -153,7 +142,7 @@ class Tracer:
                 blob += stub.ljust(-(-len(stub) // 16) * 16, b"\xcc")
                 patch = make_jump(address, at, sum(i.len for i in instructions))
             else:
-                patch = INT3
+                patch = linux.INT3
                 self._breakpoints[address] = number
             self._originals[address] = foothold.code[: len(patch)]
             self._patches[address] = patch
@@ -188,7 +177,7 @@ class Tracer:
         if until is not None:
             self._break_at(halt)
         # The last records are read at the exit; children get their code back.
-        subject.threads.set_options(OPTIONS | TRACE_EXIT | TRACE_CHILDREN)
+        subject.threads.set_options(OPTIONS | linux.TRACE_EXIT | TRACE_CHILDREN)
         subject.threads.take_turns()
         self._rewind(limit)
         self._step_off()
@@ -201,12 +190,12 @@ class Tracer:
                 return False
             if not os.WIFSTOPPED(status):
                 return True
-            if status >> 16 == EVENT_EXIT:
+            if status >> 16 == linux.EVENT_EXIT:
                 self._drain()
                 if not subject.has_other_threads():
                     return True
                 self._rewind(limit)
-            if status >> 16 == EVENT_EXEC:
+            if status >> 16 == linux.EVENT_EXEC:
                 # The records since the last look are gone with the program's memory.
                 self.is_lossy = bool(self._moved)
                 return True
@@ -214,7 +203,7 @@ class Tracer:
             registers = subject.registers()
             if sign == signal.SIGSEGV and self._is_amid_record(registers.rip):
                 if subject.thread != subject.pid:
-                    registers.r11 = self._areas[subject.thread] + PAGE
+                    registers.r11 = self._areas[subject.thread] + linux.PAGE
                 else:
                     self._drain()
                     if self.count >= limit:
@@ -306,8 +295,8 @@ class Tracer:
         else:
             self._originals[address] = self.subject.read(address, 1)
         self._breakpoints[address] = number
-        self._patches[address] = INT3
-        self.subject.write(address, INT3)
+        self._patches[address] = linux.INT3
+        self.subject.write(address, linux.INT3)
 
     def _step_off(self) -> None:
         """The instruction we stand before was counted when we came here."""
@@ -322,7 +311,7 @@ class Tracer:
     def _pass(self, address: int) -> None:
         self.subject.write(address, self._originals[address][:1])
         self.subject.step()
-        self.subject.write(address, INT3)
+        self.subject.write(address, linux.INT3)
 
     def _record(self, address: int) -> None:
         """What a stub would have written; then over the breakpoint."""
@@ -342,7 +331,7 @@ class Tracer:
 def find_places(load_map: LoadMap, module: int, size: int) -> Iterator[int]:
     """Where there may be room for stubs, from which jumps reach a module and back."""
     lowest = load_map.modules[module].start
-    place = lowest - size - PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
+    place = lowest - size - linux.PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
     for _ in range(PLACES_TRIED):
         yield max(place, FAR_PLACE)
         place -= size
@@ -390,7 +379,7 @@ class Marks:
     def _map(self, process: Tracee, place: int) -> None:
         descriptor = inject(process, "open", f"/proc/{os.getpid()}/fd/{self._file}", os.O_RDWR, 0)
         try:
-            inject(process, "mmap", place, self._size, PROT_ALL, MAP_SHARED_FIXED, descriptor, 0)
+            inject(process, "mmap", place, self._size, linux.PROT_ALL, linux.MAP_SHARED_FIXED, descriptor, 0)
         finally:
             inject(process, "close", descriptor)
 
@@ -435,4 +424,4 @@ class Marks:
 
 
 def round_up(size: int) -> int:
-    return -(-size // PAGE) * PAGE
+    return -(-size // linux.PAGE) * linux.PAGE

@@ -24,7 +24,7 @@ import pytest_causechain
 from pytest_causechain.kernel.companion import CompanionLost
 from pytest_causechain.kernel.processes import list_children
 from pytest_causechain.lab import remote_lab, workers
-from pytest_causechain.lab.laboratory import Call, RunLimits
+from pytest_causechain.lab.laboratory import Call, Open, RunLimits
 from pytest_causechain.lab.pool import MakeWorker, Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.workers import GatewayWorker, OwnWorker
@@ -97,7 +97,7 @@ def make_worker(group: execnet.Group, number: int, spec: str) -> MakeWorker:
 
 def open_lab(command: Command, pool: Pool | None, is_parallel: bool = True) -> RemoteLab:
     share = Share(pool, is_parallel) if pool is not None else None
-    return RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), share=share)
+    return RemoteLab(Open(command, command), Budget(PLENTY_SECONDS), share)
 
 
 def stop_at_main(lab: RemoteLab) -> tuple[Stop, ...]:
