@@ -22,13 +22,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from multiprocessing.connection import Pipe  # by this name: the other imports it only when it is called
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pytest_causechain.kernel.processes import end_sessions, find_sessions
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+T = TypeVar("T")
 PREFIX, LOCK = "causechain-", "lock"
 REMOVE_SECONDS = 2.0
 # How often we look, amid an exchange, whether anybody still waits for the answer.
@@ -145,6 +146,17 @@ class CompanionLost(Exception):
         self.log = log
 
 
+def wait_patiently(wait: Callable[[float], T | None], cancelled: threading.Event, deadline: float) -> T:
+    """What waiting for so many seconds, again and again, gives at last; CompanionLost behind the deadline, and a
+    KeyboardInterrupt once `cancelled` is set."""
+    while not (found := wait(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic())))):
+        if cancelled.is_set():
+            raise KeyboardInterrupt
+        if time.monotonic() >= deadline:
+            raise CompanionLost(is_late=True)
+    return found
+
+
 class Companion:
     """Runs `serve(connection)` of a module. Closing leaves neither process nor temporary directory behind."""
 
@@ -215,11 +227,7 @@ class Companion:
         return answer
 
     def _receive(self, deadline: float) -> bytes:
-        while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
-            if self.cancelled.is_set():
-                raise KeyboardInterrupt
-            if time.monotonic() >= deadline:
-                raise CompanionLost(is_late=True)
+        wait_patiently(self._connection.poll, self.cancelled, deadline)
         return self._connection.recv_bytes()
 
     def tell(self, message: object) -> None:

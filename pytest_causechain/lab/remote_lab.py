@@ -37,9 +37,8 @@ from pytest_causechain.lab.laboratory import (
     Trace,
     make_proxy,
 )
-from pytest_causechain.lab.pool import Share
+from pytest_causechain.lab.pool import Channel, Share
 from pytest_causechain.lab.relay import CLOSING_SECONDS, ENGINE
-from pytest_causechain.lab.workers import Channel
 from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
@@ -225,20 +224,18 @@ class RemoteLab(Closing):
     def _call(self, message: Open | Call) -> object:
         """A lost engine is replaced once, since that may be an accident; a second loss at the same work is not. What
         has not answered when the budget is over is not asked again."""
-        self.budget.check()
-        try:
-            return self._attempt(message)
-        except _Trouble:
-            self._abandon()
-        self.budget.check()
-        try:
-            return self._attempt(message)
-        except _Trouble as trouble:
-            self._abandon()
+        trouble = _Trouble("")
+        for _ in range(2):
             self.budget.check()
-            if trouble.is_gdb:
-                raise unusable(str(trouble)) from None
-            raise Refusal(f"the engine failed twice at the same work ({trouble}): please report this.") from None
+            try:
+                return self._attempt(message)
+            except _Trouble as met:
+                self._abandon()
+                trouble = met
+        self.budget.check()
+        if trouble.is_gdb:
+            raise unusable(str(trouble))
+        raise Refusal(f"the engine failed twice at the same work ({trouble}): please report this.")
 
     def _attempt(self, message: Open | Call) -> object:
         if self._channel is None:
