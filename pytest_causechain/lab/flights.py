@@ -25,7 +25,7 @@ from pytest_causechain.kernel.processes import (
 from pytest_causechain.lab.captures import Captures, is_returned_to
 from pytest_causechain.lab.laboratory import RunLimits, Side
 from pytest_causechain.lab.relay import CANCEL
-from pytest_causechain.lab.starts import Starts, apply, ending
+from pytest_causechain.lab.starts import Starts, apply
 from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp
@@ -215,21 +215,19 @@ class Flights:
         memory, output, processes = allow(NOTHING_USED if job.is_natural else self._used, starts.bounds)
         if job.limits is not None:
             output = min(output, job.limits.output_bytes)
-        try:
-            apply(subject, job.alteration)
-            if self.width > 1 and not starts.roams:
-                roam(subject.pid)  # beside the others
-            most = limit_run(subject.pid, memory, output, cpu_limit)
-            return Flight(number, job, subject, deadline, cpu_limit, most, processes, Finish(subject))
-        except ProcessGone:
-            return Flight(number, job, subject, deadline, cpu_limit, 0, processes, None)
-        except BaseException:
-            subject.kill()
-            raise
+        with subject.ended_by_errors():
+            try:
+                apply(subject, job.alteration)
+                if self.width > 1 and not starts.roams:
+                    roam(subject.pid)  # beside the others
+                most = limit_run(subject.pid, memory, output, cpu_limit)
+                return Flight(number, job, subject, deadline, cpu_limit, most, processes, Finish(subject))
+            except ProcessGone:
+                return Flight(number, job, subject, deadline, cpu_limit, 0, processes, None)
 
     def _observe(self, side: Side, flight: Flight, end: End) -> Observation | None:
         """None: it wrote to what it had not for itself, and now would."""
-        with ending(flight.subject) as subject:
+        with flight.subject as subject:
             if self._starts.is_doubtful(subject):
                 return None
             backtrace: tuple[Frame, ...] = ()
@@ -270,7 +268,7 @@ class Flights:
 
         with (
             contextlib.suppress(_Seen),
-            ending(self._starts.reach(side, flight.job.stops, deadline)) as subject,
+            self._starts.reach(side, flight.job.stops, deadline) as subject,
         ):
             apply(subject, flight.job.alteration)
             subject.finish(deadline, look)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -126,7 +126,7 @@ class Starts(Closing):
         program, command = self.program, self._presence.settle(self.commands[side])
         more = (program.libraries, self.stage, self.bounds, self.roams is not False)
         subject = launch(command, program.relocated, deadline, *more)
-        try:
+        with subject.ended_by_errors():
             if self.roams is None:
                 files = {m.name for m in read_mappings(subject.pid) if m.name.startswith("/")}
                 self.roams = needs_processors(files)
@@ -137,67 +137,51 @@ class Starts(Closing):
                 apply(subject, repair)
             elif isinstance(repair, Intervention):
                 pass_by(subject, repair.spot)
-        except BaseException:
-            subject.kill()
-            raise
         return subject
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:
         command = self.commands[side]
-        subject = self._make_sure(partial(self._launch, side, deadline))
-        try:
-            return Template(subject, not self._opening.begins_inside, self.roams is not False)
-        except CannotCopy:
-            subject.kill()
-        except BaseException:
-            subject.kill()
-            raise
-        if find_addresses(command, deadline) != find_addresses(command, deadline):
+        root = self._make_template(partial(self._launch, side, deadline), not self._opening.begins_inside)
+        if root is None and find_addresses(command, deadline) != find_addresses(command, deadline):
             raise Refusal(
                 f"the addresses of {command.program.path} change from run to run, since this container forbids "
                 "personality(): start it with --security-opt seccomp=unconfined."
             )
-        return None
+        return root
 
     def _run_anew(self, side: Side, stops: Sequence[Stop], deadline: float) -> Subject:
         subject = self.start(side, deadline)
-        try:
+        with subject.ended_by_errors():
             self.run_to(subject, stops, deadline)
-        except BaseException:
-            subject.kill()
-            raise
         return subject
 
-    def _make_sure(self, run: Callable[[], Subject]) -> Subject:
-        """A run of which there will be copies: again, where it has written to what it had not for itself."""
+    def _make_template(self, run: Callable[[], Subject], is_root: bool = False) -> Template | None:
+        """Of a run; of another one, where it has written to what it had not for itself. None when the program cannot be
+        copied at this moment."""
         subject = run()
         while self.is_doubtful(subject):
             subject.kill()
             subject = run()
-        return subject
+        with contextlib.suppress(CannotCopy), subject.ended_by_errors():
+            return Template(subject, is_root, self.roams is not False)
+        return None
 
     def _template(self, side: Side, stops: tuple[Stop, ...], deadline: float) -> Template | None:
-        """None when the program cannot be copied at this moment."""
         key = (side, stops)
         if key in self._uncopied:
             return None
         if key in self._templates:
             self._templates.move_to_end(key)
             return self._templates[key]
-        subject = self._make_sure(partial(self._run_anew, side, stops, deadline))
-        try:
-            self._templates[key] = Template(subject, roams=self.roams is not False)
-        except CannotCopy:
+        template = self._make_template(partial(self._run_anew, side, stops, deadline))
+        if template is None:
             self.name = "rerun"
             self._uncopied.add(key)
-            subject.kill()
             return None
-        except BaseException:
-            subject.kill()
-            raise
+        self._templates[key] = template
         if len(self._templates) > TEMPLATES_KEPT:
             self._templates.popitem(last=False)[1].close()
-        return self._templates[key]
+        return template
 
 
 def apply(subject: Subject, alteration: Transfer | Intervention | Patch) -> None:
@@ -238,17 +222,9 @@ def _transfer(subject: Subject, transfer: Transfer) -> None:
         inject(subject, "umask", transfer.umask)
 
 
-@contextlib.contextmanager
-def ending(subject: Subject) -> Iterator[Subject]:
-    try:
-        yield subject
-    finally:
-        subject.kill()
-
-
 def find_addresses(command: Command, deadline: float) -> list[tuple[int, str]]:
     """Where the parts of the program are; what is written to an address must hold for all its runs."""
-    with ending(launch(command, False, deadline)) as subject:
+    with launch(command, False, deadline) as subject:
         return [(mapping.start, mapping.name) for mapping in read_mappings(subject.pid)]
 
 
@@ -302,7 +278,7 @@ def find_libraries(opening: Open) -> Libraries:
     """Those that the program has by the time it begins."""
     if not opening.libraries:
         return Libraries()
-    with ending(launch(opening.failing, False, opening.deadline)) as subject:
+    with launch(opening.failing, False, opening.deadline) as subject:
         mapped = [mapping.name for mapping in read_mappings(subject.pid)]
     return choose_libraries(mapped, opening.failing.program.path, opening.libraries)
 

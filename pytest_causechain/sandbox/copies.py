@@ -173,7 +173,7 @@ class Template:
             except BaseException:
                 streams.close()
                 raise
-            try:
+            with copy.ended_by_errors():
                 copy.settle()
                 os.setpgid(copy.pid, copy.pid)
                 self._open_files(copy)
@@ -182,9 +182,6 @@ class Template:
                 copy.deferred.extend(self._signals)
                 if self._roams:
                     os.sched_setaffinity(copy.pid, self._processors)
-            except BaseException:
-                copy.kill()
-                raise
         return copy
 
     def _fork(self) -> int:

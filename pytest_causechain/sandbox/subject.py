@@ -137,21 +137,17 @@ def launch(
             raise
     finally:
         os.close(stdin)
-    try:
-        prepare(subject, relocated, deadline, libraries)
-    except NotReached as missed:
-        subject.kill()
-        if missed.status is None:
-            raise BudgetUsedUp from None
-        raise CannotStart(f"{command.program.path} ends before its first instruction") from None
-    except NotMapped as missing:
-        subject.kill()
-        if missing.path in libraries:
-            raise Refusal(explain_other_libraries(missing.path)) from None
-        raise CannotStart(str(missing)) from None
-    except BaseException:
-        subject.kill()
-        raise
+    with subject.ended_by_errors():
+        try:
+            prepare(subject, relocated, deadline, libraries)
+        except NotReached as missed:
+            if missed.status is None:
+                raise BudgetUsedUp from None
+            raise CannotStart(f"{command.program.path} ends before its first instruction") from None
+        except NotMapped as missing:
+            if missing.path in libraries:
+                raise Refusal(explain_other_libraries(missing.path)) from None
+            raise CannotStart(str(missing)) from None
     return subject
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Literal, Self
 
 from pytest_causechain.kernel import linux
 from pytest_causechain.kernel.linux import IoVector, Registers, event_message, ptrace, send_signal
@@ -362,6 +362,22 @@ class Tracee:
                 yield pc, above
                 return
             rbp = above
+
+    def __enter__(self) -> Self:
+        """At the end of the `with` block it is killed."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    @contextlib.contextmanager
+    def ended_by_errors(self) -> Iterator[None]:
+        """Killed only when the `with` block fails."""
+        try:
+            yield
+        except BaseException:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """End it and all it started in its process group; only the first call does."""

@@ -336,7 +336,7 @@ class TestTime:
             for work in (
                 lambda: lab.effects(functions),
                 lambda: lab.trace("failing", (), functions),
-                lambda: lab.executions._make_marks("failing", frozenset(functions), began),
+                lambda: lab._make_marks("failing", frozenset(functions), began),
                 lambda: lab.visit("failing", ()),
             ):
                 with pytest.raises(BudgetUsedUp):
