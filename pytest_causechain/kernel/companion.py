@@ -157,6 +157,18 @@ def wait_patiently(wait: Callable[[float], T | None], cancelled: threading.Event
     return found
 
 
+# In a companion: its end of the lifeline.
+_lifeline = -1
+
+
+def hold_lifeline() -> None:
+    """In a companion, or in a copy of it: when the other end of the lifeline closes, the kernel kills our process group
+    instead of the one that held it before, even amid work that hangs.
+
+    A thread waiting for it would make every os.fork warn from Python 3.12 on."""
+    fcntl.fcntl(_lifeline, fcntl.F_SETOWN, -os.getpgrp())
+
+
 class Companion:
     """Runs `serve(connection)` of a module. Closing leaves neither process nor temporary directory behind."""
 
@@ -267,14 +279,11 @@ class Companion:
 
 def attend(connection: Connection[Any, Any], lifeline: int, directory: str) -> None:
     """In the companion: its descriptors are not for the programs under test, and it does not outlive us, nor do its
-    own temporary files, even when it is killed.
-
-    The kernel kills its whole process group when the other end of the lifeline closes, even amid work that hangs.
-    A thread waiting for it would make every os.fork warn from Python 3.12 on.
-    """
-    tempfile.tempdir = directory
+    own temporary files, even when it is killed."""
+    global _lifeline
+    _lifeline, tempfile.tempdir = lifeline, directory
     for descriptor in (connection.fileno(), lifeline):
         os.set_inheritable(descriptor, False)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    hold_lifeline()
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, find_gdb
 from pytest_causechain.debugger.program import is_relocated
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.kernel.companion import hold_lifeline
 from pytest_causechain.kernel.elf import names_symbol
 from pytest_causechain.kernel.linux import adopt_orphans, die_with_parent
 from pytest_causechain.kernel.processes import end_orphans, staying
@@ -70,19 +71,24 @@ def serve(connection: Connection[EngineAnswer, Message]) -> int:
 
 
 def copy_process(work: Callable[[], int]) -> int:
-    """The status with which the copy has ended; -1 when it was killed."""
+    """The status with which the copy has ended; -1 when it was killed. We outlive the copy even when the session is
+    killed, and so end what its programs have started."""
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
+            os.setpgid(0, 0)
+            hold_lifeline()
             status = work()
         except BaseException:
             traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(status)
-    return max(-1, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    ended = os.waitpid(pid, 0)[1]
+    hold_lifeline()
+    return max(-1, os.waitstatus_to_exitcode(ended))
 
 
 def serve_lab(connection: Connection[EngineAnswer, Message], opening: Open) -> int:

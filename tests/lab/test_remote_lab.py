@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -80,6 +81,18 @@ int main(int argc, char **argv)
 """
 STDOUT = b"42\n13 148\n"
 PLENTY_SECONDS = 120.0
+SESSION = """
+import sys, tempfile
+tempfile.tempdir, path, *sys.path[:] = sys.argv[1:]
+from pytest_causechain.lab.laboratory import Open
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.budget import Budget
+from pytest_causechain.model.runs import Command, Program
+command = Command(Program(path, ""), (path, "endless"), tempfile.tempdir)
+lab = RemoteLab(Open(command, command), Budget(100))
+lab.run_seconds = 100
+lab.experiment("failing")
+"""
 OpenRemote = Callable[..., RemoteLab]
 
 
@@ -215,6 +228,17 @@ class TestLostEngine:
 
         assert types(after) == types(before)
         assert after.types == lab.program.types
+
+    def test_the_session_too(self, command, tmp_path):
+        """Killed amid a run, whose children nobody traces."""
+        program = command().program
+        session = subprocess.Popen([sys.executable, "-c", SESSION, str(tmp_path), program.path, *sys.path])
+        try:
+            assert comes_true(lambda: is_amid_a_run(program))
+        finally:
+            session.kill()
+            session.wait()
+        assert comes_true(lambda: not processes_of(program.path))
 
     def test_twice_at_the_same_work(self, open_remote):
         lab = open_remote("endless", kind="fork")
