@@ -10,7 +10,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, Self
@@ -48,7 +48,7 @@ ALONE_SECONDS = 0.05
 
 
 class NotReached(Exception):
-    """The program ended before the stop, or its time was over: then `status` is None."""
+    """The program ended before the stop, or became another one; or its time was over: then `status` is None."""
 
     def __init__(self, status: int | None) -> None:
         super().__init__()
@@ -209,10 +209,7 @@ class Tracee:
     def _pass_breakpoint(self, thread: int) -> None:
         """Only the first thread's executions count."""
         with self.selected(thread), contextlib.suppress(ProcessGone, ProcessLookupError):
-            address = self.registers().rip
-            self.write(address, self.originals[address][:1])
-            self.step()
-            self.write(address, linux.INT3)
+            self.step_over(self.registers().rip)
         self.threads.resume()
 
     @contextlib.contextmanager
@@ -252,31 +249,23 @@ class Tracee:
             self._run_to(self.landmarks.load_map.to_run(stop.address), stop.visit, deadline)
 
     def _run_to(self, address: int, visits: int, deadline: float) -> None:
-        self.threads.set_options(OPTIONS | TRACE_CHILDREN)
-        self.threads.take_turns()
-        self.originals[address] = self.read(address, 1)
         if self.registers().rip == address:
             self._pass()  # the execution we stand before was counted when we came here
-        for visit in range(visits):
-            if visit:
-                self._pass()
-            self.patches[address] = linux.INT3
-            self.write(address, linux.INT3)
-            self._run_into(address, deadline)
-            registers = self.registers()
-            registers.rip = address
-            self.set_registers(registers)
-            self.write(address, self.originals[address])
+        for visit, _ in enumerate(self.hits([address], deadline), 1):
+            if visit == visits:
+                break
         self.originals.clear()
         self.patches.clear()
 
-    def _pass(self) -> None:
-        self.step()
-        if self.on_trap is not None:
-            self.on_trap()
-
-    def _run_into(self, address: int, deadline: float) -> None:
-        """Resume until the breakpoint is hit, handing the program its signals."""
+    def hits(self, addresses: Collection[int], deadline: float) -> Iterator[int]:
+        """Run on, and stop before each execution of these addresses by the first thread, with the code there as it was.
+        A breakpoint that is taken out of the patches then does not come back. NotReached when there are no more."""
+        self.threads.set_options(OPTIONS | TRACE_CHILDREN)
+        self.threads.take_turns()
+        self.originals.update((address, self.read(address, 1)) for address in addresses)
+        self.patches.update(dict.fromkeys(addresses, linux.INT3))
+        for address in addresses:
+            self.write(address, linux.INT3)
         sign = 0
         while True:
             self.resume(sign)
@@ -284,15 +273,35 @@ class Tracee:
             if status is None:
                 self.halt()
                 raise NotReached(None)
-            if not os.WIFSTOPPED(status):
+            if not os.WIFSTOPPED(status) or status >> 16 == linux.EVENT_EXEC:
                 raise NotReached(status)
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
-            if sign == signal.SIGTRAP and self.thread == self.pid:
-                if self.registers().rip - 1 == address:
-                    return
-                if self.on_trap is not None:
-                    self.on_trap()
-                    sign = 0
+            if sign != signal.SIGTRAP or self.thread != self.pid:
+                continue
+            address = self.registers().rip - 1
+            if address in self.patches:
+                sign = 0
+                self.jump(address)
+                self.write(address, self.originals[address])
+                yield address
+                if address in self.patches:
+                    if self.registers().rip == address:
+                        self._pass()
+                    self.write(address, linux.INT3)
+            elif self.on_trap is not None:
+                sign = 0
+                self.on_trap()
+
+    def _pass(self) -> None:
+        self.step()
+        if self.on_trap is not None:
+            self.on_trap()
+
+    def step_over(self, address: int) -> None:
+        """The instruction there, in the place of which stands a breakpoint."""
+        self.write(address, self.originals[address][:1])
+        self.step()
+        self.write(address, linux.INT3)
 
     def _care_for_children(self, thread: int, event: int) -> None:
         """A child that the program just made is not our concern: it runs on with the code as it was.

@@ -19,6 +19,8 @@ import struct
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from pytest_causechain.kernel import linux
 from pytest_causechain.model.load_map import LOW_HALF, LoadMap, number_of
@@ -55,6 +57,14 @@ LIBRARY_DISTANCE = 1 << 30
 PLACES_TRIED = 16
 
 
+class Stub(NamedTuple):
+    """Where it begins, where its part that records ends, and from where it is jumped to."""
+
+    start: int
+    head_end: int
+    source: int
+
+
 class Tracer:
     """For one run: patches the program, runs it, gives the records."""
 
@@ -80,10 +90,7 @@ class Tracer:
         self._originals, self._patches = process.originals, process.patches
         # Where the code of stubs was mapped: start and size.
         self._spaces: list[tuple[int, int]] = []
-        # Where each stub begins, in order; where its part that records ends, and from where it is jumped to.
-        self._stubs: list[int] = []
-        self._heads: dict[int, int] = {}
-        self._sources: dict[int, int] = {}
+        self._stubs: list[Stub] = []  # in the order of their addresses
         self._breakpoints: dict[int, int] = {}
         # Where the instructions went that a jump has taken the place of.
         self._moved: dict[int, int] = {}
@@ -137,8 +144,7 @@ class Tracer:
                 at = place + len(blob)
                 stub, head = make_stub(number, watched.is_entry, instructions, at)
                 self._moved[address] = at + head
-                self._stubs.append(at)
-                self._heads[at], self._sources[at] = at + head, address
+                self._stubs.append(Stub(at, at + head, address))
                 blob += stub.ljust(-(-len(stub) // 16) * 16, b"\xcc")
                 patch = make_jump(address, at, sum(i.len for i in instructions))
             else:
@@ -201,7 +207,7 @@ class Tracer:
                 return True
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
             registers = subject.registers()
-            if sign == signal.SIGSEGV and self._is_amid_record(registers.rip):
+            if sign == signal.SIGSEGV and self._find_stub(registers.rip) is not None:
                 if subject.thread != subject.pid:
                     registers.r11 = self._areas[subject.thread] + linux.PAGE
                 else:
@@ -234,18 +240,20 @@ class Tracer:
         record is complete."""
         subject = self.subject
         registers = subject.registers_of(thread)
-        if not self._is_amid_record(registers.rip):
+        stub = self._find_stub(registers.rip)
+        if stub is None:
             return
-        stub = self._stubs[bisect_right(self._stubs, registers.rip) - 1]
-        is_complete = registers.rip >= self._heads[stub] - RESTORE_SIZE
-        registers.rip = self._heads[stub] if is_complete else self._sources[stub]
+        is_complete = registers.rip >= stub.head_end - RESTORE_SIZE
+        registers.rip = stub.head_end if is_complete else stub.source
         (registers.r11,) = WORD.unpack(subject.read(self._areas[thread] + SAVED_R11, 8))
         with subject.selected(thread):
             subject.set_registers(registers)
 
-    def _is_amid_record(self, address: int) -> bool:
-        index = bisect_right(self._stubs, address) - 1
-        return index >= 0 and self._stubs[index] < address < self._heads[self._stubs[index]]
+    def _find_stub(self, address: int) -> Stub | None:
+        """The one amid whose record a thread stands there."""
+        index = bisect_right(self._stubs, address, key=attrgetter("start")) - 1
+        stub = self._stubs[index] if index >= 0 else None
+        return stub if stub is not None and stub.start < address < stub.head_end else None
 
     def stop_before(self, visit: int, deadline: float) -> None:
         """Stop before the visit-th execution of the only watched instruction, with the code as it was."""
@@ -254,7 +262,7 @@ class Tracer:
         if ended or self.count < visit - 1:
             raise NotReached(None)
         # Then it faulted at the record of this very execution.
-        stands_there = self._is_amid_record(subject.registers().rip)
+        stands_there = self._find_stub(subject.registers().rip) is not None
         self.remove()
         if not stands_there:
             subject.run_to([Stop(self._watched[0].address, 1)], deadline)
@@ -302,30 +310,21 @@ class Tracer:
         """The instruction we stand before was counted when we came here."""
         address = self.subject.registers().rip
         if address in self._breakpoints:
-            self._pass(address)
+            self.subject.step_over(address)
         elif address in self._moved:
-            registers = self.subject.registers()
-            registers.rip = self._moved[address]
-            self.subject.set_registers(registers)
-
-    def _pass(self, address: int) -> None:
-        self.subject.write(address, self._originals[address][:1])
-        self.subject.step()
-        self.subject.write(address, linux.INT3)
+            self.subject.jump(self._moved[address])
 
     def _record(self, address: int) -> None:
         """What a stub would have written; then over the breakpoint."""
         subject = self.subject
-        registers = subject.registers()
-        registers.rip = address
-        subject.set_registers(registers)
+        subject.jump(address)
         number = self._breakpoints[address]
         if number >= 0:
-            back = 0
+            back, sp = 0, subject.registers().rsp
             if self._watched[number].is_entry:
-                (back,) = WORD.unpack(subject.read(registers.rsp, 8))
-            self._keep(RECORD.pack(back & LOW_HALF, number, registers.rsp))
-        self._pass(address)
+                (back,) = WORD.unpack(subject.read(sp, 8))
+            self._keep(RECORD.pack(back & LOW_HALF, number, sp))
+        subject.step_over(address)
 
 
 def find_places(load_map: LoadMap, module: int, size: int) -> Iterator[int]:
