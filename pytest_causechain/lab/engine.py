@@ -160,12 +160,12 @@ def open_lab(message: Open) -> tuple[LocalLab, Opened]:
     return lab, Opened(lab.program, lab.width, (*lab.notes, *find_weaknesses(lab.program)), isolation)
 
 
-def require_no_tracer(failing: Command, passing: Command, deadline: float, stage: Stage | None) -> None:
+def require_no_tracer(failing: Command, passing: Command, deadline: float, stage: Stage) -> None:
     """A Refusal when one of them traces itself; where that cannot be found out, the runs show it."""
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, struct.error):
         if not names_symbol(failing.program.path, ["ptrace"]):
             return
-        places = {c: c.cwd if stage is None else stage.lend_directory(c) for c in dict.fromkeys((failing, passing))}
+        places = {command: stage.lend_directory(command) for command in (failing, passing)}
         if any(traces_itself(command, directory, deadline) for command, directory in places.items()):
             raise Hopeless(
                 f"{Path(failing.program.path).name} traces itself by ptrace(2), so that experiments cannot: switch "

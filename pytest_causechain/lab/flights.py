@@ -238,8 +238,7 @@ class Flights:
                     backtrace = self._captures.see(subject)
             else:
                 await_writers(subject.pid, [OUTPUT_LINK], flight.deadline, flight.processes)
-            stage = self._starts.stage
-            files = stage.collect(subject.command, subject.view) if stage is not None else ()
+            files = subject.stage.collect(subject.command, subject.view)
             observation = Observation(end.kind, end.code, *subject.outputs(), backtrace, files)
             if flight.job.is_natural and end.kind != "timeout":
                 self._learn_usage(subject, observation)

@@ -42,7 +42,7 @@ LEAVE_ALONE = "build it before the tests run, and leave it alone while they do."
 class Starts(Closing):
     """Brings a run to where it begins, or to stops."""
 
-    def __init__(self, opening: Open, program: ProgramMap, stage: Stage | None) -> None:
+    def __init__(self, opening: Open, program: ProgramMap, stage: Stage) -> None:
         self.commands = opening.commands
         self.program, self.stage = program, stage
         self.deadline, self.bounds = opening.deadline, opening.precautions.bounds
@@ -115,7 +115,7 @@ class Starts(Closing):
 
     def is_doubtful(self, subject: Subject) -> bool:
         """Whether a run has written to what it had not for itself, and now would."""
-        return self.stage is not None and self.stage.is_doubtful(subject.view)
+        return self.stage.is_doubtful(subject.view)
 
     def forget(self, side: Side) -> None:
         """What is known of runs that are not made again."""
@@ -232,17 +232,17 @@ class Presence:
     """Detects that the program, its directory or its input files were removed or replaced since they were recorded: a
     view of them would hide that."""
 
-    def __init__(self, stage: Stage | None) -> None:
+    def __init__(self, stage: Stage) -> None:
         self._stage = stage
         # By path: which file it was when it was first needed.
         self._programs: dict[str, tuple[int, int, int]] = {}
 
     def require(self, command: Command) -> None:
         """A Refusal when its directory or program is not as it was."""
-        command.require_directory(self._find(command.cwd))
+        command.require_directory(self._stage.find_original(command.cwd))
         path = command.program.path
         try:
-            status = Path(self._find(path)).stat()
+            status = Path(self._stage.find_original(path)).stat()
         except OSError:
             raise Refusal(f"{path} is gone: {LEAVE_ALONE}") from None
         identity = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -251,18 +251,15 @@ class Presence:
 
     def settle(self, command: Command) -> Command:
         """The same, with those of its input files that are to be restored for its run."""
-        changed = tuple(file for file in command.inputs if file.has_changed(self._find(file.path)))
+        changed = tuple(file for file in command.inputs if file.has_changed(self._stage.find_original(file.path)))
         for file in changed:
-            if self._stage is None or not self._stage.can_restore(file):
+            if not self._stage.can_restore(file):
                 name = Path(command.program.path).name
                 raise Refusal(
                     f"{file.path} is not as {name} found it in its test: let each test have files of its own, in "
                     "tmp_path for instance."
                 )
         return command._replace(inputs=changed)
-
-    def _find(self, path: str) -> str:
-        return path if self._stage is None else self._stage.find_original(path)
 
 
 @dataclass(frozen=True, slots=True)

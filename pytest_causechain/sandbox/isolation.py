@@ -16,11 +16,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_causechain.kernel.linux import spare_others
 from pytest_causechain.model.isolation import NO_BOUNDS, NO_ISOLATION, Bounds, Isolation, Precautions, Wish
 from pytest_causechain.model.refusal import Hopeless
 from pytest_causechain.model.runs import Command, InputFile
 from pytest_causechain.sandbox.stage import (
     FILES_TOLD,
+    OPEN_STAGE,
+    OverlayStage,
     Stage,
     View,
     find_areas,
@@ -106,14 +109,8 @@ class CopiedStage(Stage):
         for area in self._areas:
             require_small(area)
 
-    def admit_self(self) -> None:
-        pass
-
-    def admit(self, process: Tracee) -> None:
-        pass
-
-    def is_doubtful(self, view: View) -> bool:
-        return False
+    def admit_self(self, others: Sequence[int]) -> None:
+        spare_others(others)
 
     def enter(self, process: Tracee, before: View) -> View:
         here = os.readlink(f"/proc/{process.pid}/cwd")
@@ -134,18 +131,12 @@ class CopiedStage(Stage):
     def lend_directory(self, command: Command) -> str:
         return self._copy(command.cwd, Path(command.cwd).name)
 
-    def reserve(self, files: Iterable[InputFile]) -> None:
-        pass
-
     def restore(self, process: Tracee, view: View, files: Iterable[InputFile]) -> None:
         for number, copy in view.upper.items():
             for file in files:
                 if is_within(file.path, (self._areas[number],)):
                     path = os.path.join(copy, os.path.relpath(file.path, self._areas[number]))
                     file._replace(path=path).restore()
-
-    def find_original(self, path: str) -> str:
-        return path
 
     def collect(self, command: Command, view: View) -> tuple[tuple[str, bytes | None], ...]:
         told: dict[str, bytes | None] = {}
@@ -167,15 +158,15 @@ def require_small(directory: str) -> None:
                 raise OSError(f"{directory} is too large to be copied for each run")
 
 
-def isolate(precautions: Precautions, commands: Sequence[Command], directory: str) -> tuple[Stage | None, Isolation]:
+def isolate(precautions: Precautions, commands: Sequence[Command], directory: str) -> tuple[Stage, Isolation]:
     """For this process, and all it starts from now on."""
     if precautions.isolation == "off":
-        return None, NO_ISOLATION
+        return OPEN_STAGE, NO_ISOLATION
     areas = find_areas(name for command in commands for name in named_directories(command))
     apart = [command.cwd for command in commands if not is_within(os.path.realpath(command.cwd), areas)]
     obstacle = f"other file systems are mounted below {apart[0]}" if apart else try_stage(areas, directory)
     if obstacle is None:
-        return Stage(areas, directory), Isolation("view", "read-only", "none", "single")
+        return OverlayStage(areas, directory), Isolation("view", "read-only", "none", "single")
     if precautions.isolation == "require":
         raise Hopeless(
             f"experiments cannot be isolated here ({obstacle}): allow user namespaces, or set cause_chain_isolation "
@@ -184,7 +175,7 @@ def isolate(precautions: Precautions, commands: Sequence[Command], directory: st
     try:
         return CopiedStage(commands, directory), Isolation("copy", signals="single")
     except OSError:
-        return None, NO_ISOLATION
+        return OPEN_STAGE, NO_ISOLATION
 
 
 def isolate_tests(wish: Wish, directories: Sequence[str], directory: str) -> None:
@@ -192,7 +183,7 @@ def isolate_tests(wish: Wish, directories: Sequence[str], directory: str) -> Non
     is seen by themselves only. They may need all the rest."""
     areas = find_areas(directories)
     if wish != "off" and try_stage(areas, directory) is None:
-        Stage(areas, directory, is_closed=False)
+        OverlayStage(areas, directory, is_closed=False)
         os.chdir(os.getcwd())
 
 
@@ -208,7 +199,7 @@ def _try_stage(areas: Sequence[str], directory: str) -> str | None:
     pid = os.fork()
     if pid == 0:
         try:
-            Stage(areas, directory)
+            OverlayStage(areas, directory)
         except OSError as error:
             os.write(writer, str(error).encode())
         finally:

@@ -28,6 +28,7 @@ from pytest_causechain.kernel.linux import (
     mount,
     raise_interface,
     show_to_children,
+    spare_others,
     unshare,
 )
 from pytest_causechain.model.runs import Command, InputFile
@@ -128,6 +129,56 @@ UNTOUCHED = View()
 
 
 class Stage:
+    """Where runs work: this one is where the tests did, and changes what they find there."""
+
+    _areas: Sequence[str] = ()
+
+    def admit_self(self, others: Sequence[int]) -> None:
+        """In a child, before it becomes the program, which leaves these processes alone."""
+
+    def admit(self, process: Tracee) -> None:
+        """A program just started has no more power than its user, until it is given a view."""
+
+    def is_doubtful(self, view: View) -> bool:
+        """Whether a run with this view has written, or may have read, what was meant for it alone: it should be made
+        again. From now on each has an area for itself to which somebody has written."""
+        return False
+
+    def can_restore(self, file: InputFile) -> bool:
+        return file.can_be_restored and is_within(file.path, self._areas)
+
+    def reserve(self, files: Iterable[InputFile]) -> None:
+        """Each run has for itself from now on what these lie in."""
+
+    def restore(self, process: Tracee, view: View, files: Iterable[InputFile]) -> None:
+        """Where this process sees them, which has a view of its own."""
+
+    def enter(self, process: Tracee, before: View) -> View:
+        """Give a stopped process, which has seen `before` so far, a view of its own."""
+        return before
+
+    def leave(self, view: View) -> None:
+        """The run has ended, and there are no copies of it."""
+        for upper in view.upper.values():
+            shutil.rmtree(Path(upper).parent, ignore_errors=True)
+
+    def lend_directory(self, command: Command) -> str:
+        """To a run that gets no view of its own: where it can work without harm."""
+        return command.cwd
+
+    def find_original(self, path: str) -> str:
+        """Where to look for what is really there."""
+        return path
+
+    def collect(self, command: Command, view: View) -> tuple[tuple[str, bytes | None], ...]:
+        """What a run has written, as far as it is the test's concern."""
+        return ()
+
+
+OPEN_STAGE = Stage()
+
+
+class OverlayStage(Stage):
     """Takes this whole process into namespaces of its own; an OSError where that is not allowed."""
 
     def __init__(self, areas: Sequence[str], directory: str, is_closed: bool = True) -> None:
@@ -171,12 +222,11 @@ class Stage:
     def _options(self, lowers: Sequence[str], upper: str) -> str:
         return f"lowerdir={':'.join(lowers)},upperdir={upper},workdir={Path(upper).with_name('work')},userxattr"
 
-    def admit_self(self) -> None:
-        """In a child, before it becomes the program."""
+    def admit_self(self, others: Sequence[int]) -> None:
         keep_capabilities(POWER)
+        spare_others(others)
 
     def admit(self, process: Tracee) -> None:
-        """A program just started has no more power than its user, until it is given a view."""
         if not self._is_root:
             inject(process, "prctl", linux.PR_CAP_AMBIENT, linux.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
             empower(process, (linux.CAP_SYS_PTRACE,))
@@ -185,25 +235,17 @@ class Stage:
         return {number for number, (upper, time) in self._shared.items() if os.stat(upper).st_ctime_ns != time}
 
     def is_doubtful(self, view: View) -> bool:
-        """Whether a run with this view has written, or may have read, what was meant for it alone: it should be made
-        again. From now on each has an area for itself to which somebody has written."""
         self._divided |= self._find_touched()
         return not self._divided <= view.upper.keys()
 
-    def can_restore(self, file: InputFile) -> bool:
-        return file.can_be_restored and is_within(file.path, self._areas)
-
     def reserve(self, files: Iterable[InputFile]) -> None:
-        """Each run has for itself from now on what these lie in."""
         self._divided |= {n for n, area in enumerate(self._areas) for file in files if is_within(file.path, (area,))}
 
     def restore(self, process: Tracee, view: View, files: Iterable[InputFile]) -> None:
-        """Where this process sees them, which has a view of its own."""
         for file in files:
             file.restore(f"/proc/{process.pid}/root")
 
     def enter(self, process: Tracee, before: View) -> View:
-        """Give a stopped process, which has seen `before` so far, a view of its own."""
         if not self.is_doubtful(UNTOUCHED):
             return before
         directory = os.readlink(f"/proc/{process.pid}/cwd")
@@ -222,24 +264,13 @@ class Stage:
             empower(process, (linux.CAP_SYS_PTRACE,))
         return view
 
-    def leave(self, view: View) -> None:
-        """The run has ended, and there are no copies of it."""
-        for upper in view.upper.values():
-            shutil.rmtree(Path(upper).parent, ignore_errors=True)
-
-    def lend_directory(self, command: Command) -> str:
-        """To a run that gets no view of its own: where it can work without harm."""
-        return command.cwd
-
     def find_original(self, path: str) -> str:
-        """Where to look for what is really there."""
         for number, area in enumerate(self._areas):
             if is_within(path, (area,)):
                 return os.path.join(self._lower(number), os.path.relpath(path, area))
         return path
 
     def collect(self, command: Command, view: View) -> tuple[tuple[str, bytes | None], ...]:
-        """What a run has written, as far as it is the test's concern."""
         if not view.upper:
             return ()
         wanted = [os.path.join(os.path.realpath(directory), "") for directory in named_directories(command)]

@@ -21,7 +21,7 @@ from functools import partial
 
 from pytest_causechain.kernel import linux
 from pytest_causechain.kernel.elf import find_symbols
-from pytest_causechain.kernel.linux import die_with_parent, fix_addresses, listen_to, ptrace, spare_others
+from pytest_causechain.kernel.linux import die_with_parent, fix_addresses, listen_to, ptrace
 from pytest_causechain.kernel.processes import (
     NotMapped,
     end_group,
@@ -36,7 +36,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.runs import Command
 from pytest_causechain.sandbox.isolation import limit_self
-from pytest_causechain.sandbox.stage import UNTOUCHED, Stage, View
+from pytest_causechain.sandbox.stage import OPEN_STAGE, UNTOUCHED, Stage, View
 from pytest_causechain.tracee.tracee import (
     OPTIONS,
     SCRATCH,
@@ -81,7 +81,7 @@ class Streams:
 
 
 class Subject(Tracee):
-    """A run of the program that a command starts, with a view of its own on a stage, where there is one."""
+    """A run of the program that a command starts, with a view of its own on a stage."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Subject(Tracee):
         command: Command,
         streams: Streams,
         landmarks: Landmarks = UNKNOWN,
-        stage: Stage | None = None,
+        stage: Stage = OPEN_STAGE,
     ) -> None:
         super().__init__(pid, landmarks)
         self.command = command
@@ -99,14 +99,12 @@ class Subject(Tracee):
 
     def enter_stage(self, before: View) -> None:
         """`before` is what it has seen so far."""
-        if self.stage is not None:
-            self.view = self.stage.enter(self, before)
+        self.view = self.stage.enter(self, before)
 
     def close(self) -> None:
         super().close()
         self.streams.close()
-        if self.stage is not None:
-            self.stage.leave(self.view)
+        self.stage.leave(self.view)
 
     def outputs(self) -> tuple[bytes, bytes]:
         return self.streams.read()
@@ -117,7 +115,7 @@ def launch(
     relocated: bool,
     deadline: float,
     libraries: Sequence[str] = (),
-    stage: Stage | None = None,
+    stage: Stage = OPEN_STAGE,
     bounds: Bounds = NO_BOUNDS,
     roams: bool = True,
 ) -> Subject:
@@ -170,12 +168,10 @@ def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Seque
         inject(subject, "mmap", address, linux.PAGE, protection, linux.MAP_PRIVATE_FIXED_ANONYMOUS, linux.NO_FILE, 0)
     subject.write(SCRATCH, linux.INT3)
     stage, inputs = subject.stage, subject.command.inputs
-    if stage is not None:
-        stage.admit(subject)
-        stage.reserve(inputs)
+    stage.admit(subject)
+    stage.reserve(inputs)
     subject.enter_stage(UNTOUCHED)
-    if stage is not None:
-        stage.restore(subject, subject.view, inputs)
+    stage.restore(subject, subject.view, inputs)
     entry = entry_point(pid)
     if subject.registers().rip != entry:  # as it is in a static program
         subject.run_to([Stop(load_map.to_file(entry), 1)], deadline)
@@ -230,7 +226,7 @@ def require_tracing() -> None:
         os.waitpid(pid, linux.WAIT_ALL)
 
 
-def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, bounds: Bounds, roams: bool) -> int:
+def start(command: Command, stdin: int, streams: Streams, stage: Stage, bounds: Bounds, roams: bool) -> int:
     """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
@@ -255,9 +251,7 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, b
             os.setpgid(0, 0)
             os.chdir(os.fsencode(command.cwd))
             limit_self(bounds)
-            if stage is not None:
-                stage.admit_self()
-                spare_others(others)
+            stage.admit_self(others)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the mask survives an exec
             for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and that survives an exec too
                 signal.signal(ignored, signal.SIG_DFL)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -245,17 +245,14 @@ class Effects:
         inside = [i.ip for i in self._instructions]
         firsts = [number for number, ip in enumerate(inside) if ip in leaders]
         ends = [*(inside[number] for number in firsts[1:]), self._begin + len(self._code)]
-        for first, behind, end in zip(firsts, [*firsts[1:], len(inside)], ends, strict=True):
-            yield BasicBlock(
-                inside[first], end, self._find_watch(inside[first:behind], lambda at: at in targets or at in rows)
-            )
 
-    def _find_watch(self, addresses: Sequence[int], is_barrier: Callable[[int], bool]) -> int | None:
-        """The first address in a block that a jump of ours fits at."""
-        for address in addresses:
-            if overwritten(address, self._code[address - self._begin :], is_barrier) is not None:
-                return address
-        return None
+        def has_room(address: int) -> bool:
+            """Whether a jump of ours fits there."""
+            code = self._code[address - self._begin :]
+            return overwritten(address, code, lambda at: at in targets or at in rows) is not None
+
+        for first, behind, end in zip(firsts, [*firsts[1:], len(inside)], ends, strict=True):
+            yield BasicBlock(inside[first], end, next(filter(has_room, inside[first:behind]), None))
 
     def comparisons(self) -> list[int]:
         """The addresses of instructions that compare integers."""

@@ -21,7 +21,7 @@ from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, InputFile, read_input
 from pytest_causechain.sandbox import isolation
 from pytest_causechain.sandbox.isolation import MOST_FILES
-from pytest_causechain.sandbox.stage import SCRATCH_DIRECTORIES, is_within
+from pytest_causechain.sandbox.stage import OPEN_STAGE, SCRATCH_DIRECTORIES, is_within
 from pytest_causechain.states.outside import ABSENT
 
 WRITER = r"""
@@ -272,7 +272,7 @@ class TestWithoutViews:
         for number in range(MOST_FILES):
             (place / f"file{number}").touch()
         command = Command(build(WRITER), ("program",), str(place))
-        assert isolation.isolate(USUAL, [command], str(tmp_path)) == (None, NO_ISOLATION)
+        assert isolation.isolate(USUAL, [command], str(tmp_path)) == (OPEN_STAGE, NO_ISOLATION)
 
     def test_the_user_requires_more(self, build, place, tmp_path):
         command = Command(build(WRITER), ("program",), str(place))
@@ -281,4 +281,4 @@ class TestWithoutViews:
 
     def test_the_user_wants_none(self, build, place, tmp_path):
         command = Command(build(WRITER), ("program",), str(place))
-        assert isolation.isolate(Precautions("off"), [command], str(tmp_path)) == (None, NO_ISOLATION)
+        assert isolation.isolate(Precautions("off"), [command], str(tmp_path)) == (OPEN_STAGE, NO_ISOLATION)
