@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import NamedTuple, Protocol, cast, overload
 
 from pytest_causechain.debugger.program import ProgramMap, Signature
@@ -295,16 +295,6 @@ CALLS = frozenset(
 )
 
 
-class _Proxy:
-    def __init__(self, send: Callable[[Call], object]) -> None:
-        for name in CALLS:
-            setattr(self, name, partial(_send, send, name))
-
-
-def _send(send: Callable[[Call], object], name: str, *arguments: object, **keywords: object) -> object:
-    return send(Call(name, tuple(map(_pack, arguments)), {key: _pack(value) for key, value in keywords.items()}))
-
-
 def _pack(argument: object) -> object:
     """What may be any collection, such as the view of a dictionary, must be one that can be sent."""
     if isinstance(argument, Collection) and not isinstance(argument, str | bytes | tuple):
@@ -314,4 +304,8 @@ def _pack(argument: object) -> object:
 
 def make_proxy(send: Callable[[Call], object]) -> Laboratory:
     """A laboratory each of whose methods sends a call of the same name and returns what the answer holds."""
-    return cast(Laboratory, _Proxy(send))
+
+    def ask(name: str, *arguments: object, **keywords: object) -> object:
+        return send(Call(name, tuple(map(_pack, arguments)), {key: _pack(value) for key, value in keywords.items()}))
+
+    return cast(Laboratory, SimpleNamespace(**{name: partial(ask, name) for name in CALLS}))

@@ -239,7 +239,7 @@ class RemoteLab(Closing):
 
     def _attempt(self, message: Open | Call) -> object:
         if self._channel is None:
-            with uninterrupted(), refusing():
+            with uninterrupted():
                 self._channel = self._open_channel()
             # A new engine numbers types anew: earlier visits keep the table that they came with.
             opened = self._exchange(self._opening)
@@ -254,13 +254,18 @@ class RemoteLab(Closing):
         return None if isinstance(message, Open) else self._exchange(message)
 
     def _open_channel(self) -> Companion | Channel:
-        if self._share is None:
-            return Companion(ENGINE)
         try:
+            if self._share is None:
+                return Companion(ENGINE)
             return self._share.pool.lease(self._opening.failing, self._patience())
         except Refusal:
             self.budget.check()  # else nobody could answer in what was left of it
             raise
+        except OSError as error:
+            raise Refusal(
+                f"the engine cannot be started ({error}): it needs some room for temporary files, or let TMPDIR name "
+                "a directory that has it."
+            ) from None
 
     def _exchange(self, message: Open | Call) -> object:
         assert self._channel is not None
@@ -366,7 +371,14 @@ class RemoteLab(Closing):
 
     def _ask(self, channel: Companion | Channel, message: Open | Call, patience_seconds: float) -> EngineAnswer:
         """What the channel answers, paid for."""
-        answer = exchange(channel, message, patience_seconds)
+        try:
+            answer: EngineAnswer = channel.exchange(message, patience_seconds)
+        except CompanionLost as lost:
+            raise _Trouble("it does not answer in time" if lost.is_late else last_line(lost.log)) from None
+        if answer.trouble:
+            raise _Trouble(answer.trouble, answer.is_hopeless)
+        if answer.refusal:
+            raise (Hopeless if answer.is_hopeless else Refusal)(answer.refusal)
         self.budget.charge("run second", answer.cpu_seconds)
         if answer.is_used_up:
             raise self.budget.used_up()
@@ -429,29 +441,6 @@ class RemoteLab(Closing):
 def show_runs(lab: Laboratory) -> list[Observation]:
     """Both original runs."""
     return [observation for key in ROOTS for observation in lab.experiments(*key, (NOTHING,))]
-
-
-def exchange(channel: Companion | Channel, message: Open | Call, patience_seconds: float) -> EngineAnswer:
-    try:
-        answer: EngineAnswer = channel.exchange(message, patience_seconds)
-    except CompanionLost as lost:
-        raise _Trouble("it does not answer in time" if lost.is_late else last_line(lost.log)) from None
-    if answer.trouble:
-        raise _Trouble(answer.trouble, answer.is_hopeless)
-    if answer.refusal:
-        raise (Hopeless if answer.is_hopeless else Refusal)(answer.refusal)
-    return answer
-
-
-@contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Refusal(
-            f"the engine cannot be started ({error}): it needs some room for temporary files, or let TMPDIR name a "
-            "directory that has it."
-        ) from None
 
 
 def last_line(log: str) -> str:

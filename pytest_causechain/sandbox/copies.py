@@ -56,20 +56,14 @@ class SystemCalls:
         self._results = results
         self.count = 0
 
-    def call(self, name: str, *arguments: int) -> int:
-        """Add a call; the number of its result."""
-        for register, value in zip(("rdi", "rsi", "rdx"), arguments, strict=False):
+    def call(self, name: str, *arguments: int, on: int | None = None) -> int:
+        """Add a call; the number of its result. `on` is that of an earlier one, a descriptor: the first argument."""
+        registers = iter(("rdi", "rsi", "rdx"))
+        if on is not None:
+            next(registers)
+            self._code += FETCH_RAX + QUAD.pack(self._results + 8 * on) + RAX_TO_RDI
+        for register, value in zip(registers, arguments, strict=False):
             self._code += LOAD[register] + QUAD.pack(value)
-        return self._finish(name)
-
-    def call_on(self, result: int, name: str, *arguments: int) -> int:
-        """The same with an earlier result, a descriptor, as the first argument."""
-        self._code += FETCH_RAX + QUAD.pack(self._results + 8 * result) + RAX_TO_RDI
-        for register, value in zip(("rsi", "rdx"), arguments, strict=False):
-            self._code += LOAD[register] + QUAD.pack(value)
-        return self._finish(name)
-
-    def _finish(self, name: str) -> int:
         self._code += LOAD["rax"] + QUAD.pack(linux.SYSCALLS[name]) + linux.SYSCALL_INSTRUCTION
         self._code += STORE_RAX + QUAD.pack(self._results + 8 * self.count)
         self.count += 1
@@ -141,11 +135,12 @@ class Template:
                 if output is None:
                     paths += f"/proc/self/fd/{descriptor.number}\0".encode()
                 flags = descriptor.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
-                opened[descriptor.shared_with] = calls.call("open", at, flags, 0)
-                calls.call_on(opened[descriptor.shared_with], "lseek", descriptor.position, os.SEEK_SET)
-            calls.call_on(opened[descriptor.shared_with], "dup3", descriptor.number, descriptor.flags & os.O_CLOEXEC)
+                number = opened[descriptor.shared_with] = calls.call("open", at, flags, 0)
+                calls.call("lseek", descriptor.position, os.SEEK_SET, on=number)
+            number = opened[descriptor.shared_with]
+            calls.call("dup3", descriptor.number, descriptor.flags & os.O_CLOEXEC, on=number)
         for number in opened.values():
-            calls.call_on(number, "close")
+            calls.call("close", on=number)
         number_at = find_thread_number(subject)
         flags = linux.CLONE_PARENT | linux.CLONE_PTRACE | signal.SIGCHLD
         if number_at:

@@ -279,15 +279,15 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage, bounds: 
 def traces_itself(command: Command, directory: str, deadline: float) -> bool:
     """It, or one that it has started for that, when it runs in this directory."""
     deadline = min(deadline, time.monotonic() + MOST_SECONDS)
-    with _run(command, directory) as (process, listener), _open_pidfd(process.pid) as ended:
+    with _run(command, directory) as (process, listener), open(os.pidfd_open(process.pid), "rb", buffering=0) as ended:
         poll = select.poll()
-        for descriptor in (listener, ended):
+        for descriptor in (listener, ended.fileno()):
             poll.register(descriptor, select.POLLIN)
         while (left := deadline - time.monotonic()) > 0:
             ready = [descriptor for descriptor, _ in poll.poll(1000 * left)]
             if listener in ready and _is_self_tracing(listener, process.pid):
                 return True
-            if ended in ready:
+            if ended.fileno() in ready:
                 break
     return False
 
@@ -340,12 +340,3 @@ def _run(command: Command, directory: str) -> Iterator[tuple[subprocess.Popen[by
         end_group(process.pid)
         process.kill()
         process.wait()
-
-
-@contextlib.contextmanager
-def _open_pidfd(pid: int) -> Iterator[int]:
-    descriptor = os.pidfd_open(pid)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
