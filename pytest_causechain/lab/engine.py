@@ -34,8 +34,7 @@ from pytest_causechain.lab.starts import LEAVE_ALONE
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.runs import Command
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.sandbox.isolation import isolate
-from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.isolation import Stage, isolate
 from pytest_causechain.sandbox.subject import CannotStart, launch, require_tracing, traces_itself
 
 if TYPE_CHECKING:

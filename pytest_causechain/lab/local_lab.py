@@ -33,7 +33,7 @@ from pytest_causechain.lab.starts import Starts, apply, find_libraries
 from pytest_causechain.model.alteration import Intervention, Like, SeenValues, Sighting, Spot
 from pytest_causechain.model.moment import Place, Stop
 from pytest_causechain.report.wording import count_of
-from pytest_causechain.sandbox.stage import OPEN_STAGE, Stage
+from pytest_causechain.sandbox.isolation import OPEN_STAGE, Stage
 from pytest_causechain.sandbox.subject import Subject
 from pytest_causechain.tracee.alteration import TooOften, find_anchor, read_comparison, read_value, watch, watch_writes
 from pytest_causechain.tracee.effects import Compared, Effect, Effects, Variant

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from pytest_causechain.debugger.gdb import unusable
@@ -41,10 +42,10 @@ from pytest_causechain.lab.pool import Channel, Share
 from pytest_causechain.lab.relay import CLOSING_SECONDS, ENGINE
 from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
 from pytest_causechain.model.budget import Budget
-from pytest_causechain.model.isolation import NO_ISOLATION, Isolation
+from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Isolation, Precautions
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
-from pytest_causechain.model.runs import Observation
+from pytest_causechain.model.runs import Command, Observation
 
 # Beyond the user's time limit: for the engine to notice by itself that it is over.
 GRACE_SECONDS = 1.0
@@ -436,6 +437,46 @@ class RemoteLab(Closing):
     def _learn_layout(self, key: Key) -> None:
         if key not in self._layouts:
             self._layouts[key] = self._first.layout(*key)
+
+
+@dataclass(frozen=True, slots=True)
+class LabSetup:
+    """`libraries` are patterns for shared libraries that count as the program's own code; `cache` is a directory for
+    what should be known again in later sessions; `share` is what a diagnosis has of the session's workers: without
+    one, a lab has an engine of its own."""
+
+    libraries: tuple[str, ...] = ()
+    cache: Path | None = None
+    precautions: Precautions = USUAL
+    share: Share | None = None
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        return self.share.size if self.share is not None else 1
+
+    def open_lab(
+        self,
+        passing: Command,
+        failing: Command,
+        *,
+        budget: Budget,
+        others: Sequence[Command] = (),
+        repair: Intervention | Patch | None = None,
+    ) -> RemoteLab:
+        """For these two runs and some others, until the budget is over. With a `repair` the passing run is the twin of
+        the failing one."""
+        budget.check()
+        opening = Open(
+            passing,
+            failing,
+            libraries=self.libraries,
+            cache=self.cache,
+            others=tuple(others),
+            repair=repair,
+            precautions=self.precautions,
+        )
+        return RemoteLab(opening, budget, self.share)
 
 
 def show_runs(lab: Laboratory) -> list[Observation]:

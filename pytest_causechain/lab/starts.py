@@ -23,7 +23,7 @@ from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command
 from pytest_causechain.sandbox.copies import CannotCopy, Template
 from pytest_causechain.sandbox.files import replace_file
-from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.isolation import Stage
 from pytest_causechain.sandbox.subject import Subject, launch
 from pytest_causechain.tracee.alteration import alter, pass_by
 from pytest_causechain.tracee.stubs import Watched

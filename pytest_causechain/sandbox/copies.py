@@ -26,7 +26,7 @@ from pytest_causechain.kernel.processes import (
     read_timers,
     staying,
 )
-from pytest_causechain.sandbox.stage import UNTOUCHED
+from pytest_causechain.sandbox.isolation import UNTOUCHED
 from pytest_causechain.sandbox.subject import Streams, Subject, identity
 from pytest_causechain.tracee.threads import ProcessGone
 from pytest_causechain.tracee.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, inject

@@ -35,8 +35,7 @@ from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.runs import Command
-from pytest_causechain.sandbox.isolation import limit_self
-from pytest_causechain.sandbox.stage import OPEN_STAGE, UNTOUCHED, Stage, View
+from pytest_causechain.sandbox.isolation import OPEN_STAGE, UNTOUCHED, Stage, View, limit_self
 from pytest_causechain.tracee.tracee import (
     OPTIONS,
     SCRATCH,

@@ -20,8 +20,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, InputFile, read_input
 from pytest_causechain.sandbox import isolation
-from pytest_causechain.sandbox.isolation import MOST_FILES
-from pytest_causechain.sandbox.stage import OPEN_STAGE, SCRATCH_DIRECTORIES, is_within
+from pytest_causechain.sandbox.isolation import MOST_FILES, OPEN_STAGE, SCRATCH_DIRECTORIES, is_within
 from pytest_causechain.states.outside import ABSENT
 
 WRITER = r"""
