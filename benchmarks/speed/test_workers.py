@@ -15,9 +15,8 @@ import pytest
 
 from pytest_causechain.lab import remote_lab
 from pytest_causechain.lab.laboratory import Open
-from pytest_causechain.lab.pool import Pool, Share
+from pytest_causechain.lab.pool import OwnWorker, Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.lab.workers import OwnWorker
 from pytest_causechain.model.alteration import NOTHING
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
