@@ -418,22 +418,17 @@ class Pool(Closing):
         """For all that a lab asks: to the worker that has least to do. A Refusal when there is none."""
         refused: list[tuple[Worker, Fitness]] = []
         for worker in self._living():
-            channel = worker.open_channel()
-            self._prepare_next()
-            try:
+            with contextlib.ExitStack() as unless_fit, contextlib.suppress(CompanionLost):
+                channel = worker.open_channel()
+                unless_fit.callback(channel.close)
+                self._prepare_next()
                 fitness = worker.check(command, channel, timeout_seconds)
-            except CompanionLost:
-                channel.close()
-                continue
-            except BaseException:
-                channel.close()
-                raise
-            if not fitness.obstacle:
-                for other, why in refused:
-                    self.refuse(other, command, why.obstacle)
-                return channel
-            refused.append((worker, fitness))
-            channel.close()
+                if not fitness.obstacle:
+                    for other, why in refused:
+                        self.refuse(other, command, why.obstacle)
+                    unless_fit.pop_all()
+                    return channel
+                refused.append((worker, fitness))
         if not refused:
             raise Refusal(self._why_none())
         _, first = refused[0]

@@ -122,18 +122,16 @@ def launch(
     nothing of its own has run. `libraries` are those that count as its own code. Unless it `roams`, it stays on the
     processors that we are on."""
     command.require_directory()
-    stdin = os.memfd_create("stdin")
-    try:
-        with open(stdin, "wb", closefd=False) as file:
-            file.write(command.stdin)
-        streams = Streams(identity(os.fstat(stdin)))
+    with open(os.memfd_create("stdin"), "wb") as stdin:
+        stdin.write(command.stdin)
+        stdin.flush()
+        streams = Streams(identity(os.fstat(stdin.fileno())))
         try:
-            subject = Subject(start(command, stdin, streams, stage, bounds, roams), command, streams, stage=stage)
+            pid = start(command, stdin.fileno(), streams, stage, bounds, roams)
+            subject = Subject(pid, command, streams, stage=stage)
         except BaseException:
             streams.close()
             raise
-    finally:
-        os.close(stdin)
     with subject.ended_by_errors():
         try:
             prepare(subject, relocated, deadline, libraries)
