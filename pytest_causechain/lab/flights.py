@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import signal
 import time
@@ -33,7 +32,7 @@ from pytest_causechain.model.runs import Command, Frame, Observation
 from pytest_causechain.sandbox.isolation import NOTHING_USED, Usage, allow, limit_run
 from pytest_causechain.sandbox.subject import OUTPUT, Subject
 from pytest_causechain.tracee.threads import ProcessGone
-from pytest_causechain.tracee.tracee import End, Finish, NotReached, Tracee, wait_for_any
+from pytest_causechain.tracee.tracee import End, Finish, NotReached, is_crash, wait_for_any
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -89,10 +88,6 @@ class Flight:
     def has_multiplied(self) -> bool:
         pid = self.subject.pid
         return bool(list_children(pid)) and len(find_members(pid)) > self.processes
-
-
-class _Seen(Exception):
-    """A crashed process has been looked at and is gone."""
 
 
 class Flights:
@@ -257,21 +252,15 @@ class Flights:
     def _see_crash(self, side: Side, flight: Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
         """The same run again, for gdb to see where it got its last signal."""
         deadline = self._starts.begin()
-        seen: tuple[Frame, ...] = ()
-
-        def look(process: Tracee, there: tuple[int, ...]) -> None:
-            nonlocal seen
-            if there == frames:
-                seen = self._captures.see(process)
-                raise _Seen
-
-        with (
-            contextlib.suppress(_Seen),
-            self._starts.reach(side, flight.job.stops, deadline) as subject,
-        ):
+        with self._starts.reach(side, flight.job.stops, deadline) as subject:
             apply(subject, flight.job.alteration)
-            subject.finish(deadline, look)
-        return seen
+            finish = Finish(subject)
+            while True:
+                status = subject.wait(deadline)
+                if is_crash(status) and subject.backtrace() == frames:
+                    return self._captures.see(subject)
+                if finish.take(status) is not None:
+                    return ()
 
 
 def make_job(side: Side, intervention: Intervention | Patch, limits: RunLimits) -> Job:

@@ -64,10 +64,6 @@ class End:
     frames: tuple[int, ...] = ()
 
 
-# Called with a crashed process while it still stands at the faulting instruction.
-CrashVisitor = Callable[["Tracee", tuple[int, ...]], None]
-
-
 @dataclass(frozen=True, slots=True)
 class Landmarks:
     """What lies at the same place in a program and in all its copies: `load_map` tells where it was loaded,
@@ -343,9 +339,9 @@ class Tracee:
         standing = self.threads.standing
         self.thread = self.pid if self.pid in standing or not standing else standing[0]
 
-    def finish(self, deadline: float, on_crash: CrashVisitor | None = None) -> End:
+    def finish(self, deadline: float) -> End:
         """Run to the end."""
-        finish = Finish(self, on_crash)
+        finish = Finish(self)
         while (end := finish.take(self.wait(deadline))) is None:
             pass
         return end
@@ -420,12 +416,16 @@ class Tracee:
         self._memory = -1
 
 
+def is_crash(status: int | None) -> bool:
+    """Whether a process stands at an instruction that crashes it."""
+    return status is not None and os.WIFSTOPPED(status) and not status >> 16 and os.WSTOPSIG(status) in CRASHES
+
+
 class Finish:
     """A process on its way to its end, from now on."""
 
-    def __init__(self, process: Tracee, on_crash: CrashVisitor | None = None) -> None:
+    def __init__(self, process: Tracee) -> None:
         self.process = process
-        self._on_crash = on_crash
         self._frames: tuple[int, ...] = ()
         process.threads.set_options(OPTIONS)
         process.threads.in_turns = False
@@ -445,12 +445,9 @@ class Finish:
             code = os.WTERMSIG(status)
             # A run that wrote or computed too much was ended by a limit of ours, as one that took too long.
             return End("timeout" if code in LIMITS else "signal", code, self._frames)
-        sign = 0 if status >> 16 else os.WSTOPSIG(status)
-        if sign in CRASHES:
+        if is_crash(status):
             self._frames = process.backtrace()
-            if self._on_crash is not None:
-                self._on_crash(process, self._frames)
-        process.resume(sign)
+        process.resume(0 if status >> 16 else os.WSTOPSIG(status))
         return None
 
 
