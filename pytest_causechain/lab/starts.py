@@ -54,7 +54,8 @@ class Starts(Closing):
         # Whether the program may be on any processor, or stays where we are; not known before its first start.
         self.roams: bool | None = None
         self._opening, self._use_copies = opening, opening.kind == "fork"
-        self._presence = Presence(stage)
+        # By path of a program: which file it was when it was first needed.
+        self._programs: dict[str, tuple[int, int, int]] = {}
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
         self._templates: OrderedDict[tuple[Side, tuple[Stop, ...]], Template] = OrderedDict()
@@ -62,16 +63,15 @@ class Starts(Closing):
         self._uncopied: set[tuple[Side, tuple[Stop, ...]]] = set()
 
     def close(self) -> None:
-        while self._templates:
-            self._templates.popitem()[1].close()
-        for root in self._roots.values():
-            if root is not None:
-                root.close()
+        for template in self._kept():
+            template.close()
 
     def processes(self) -> list[int]:
         """Those that it keeps between two calls."""
-        templates = [*self._templates.values(), *(root for root in self._roots.values() if root is not None)]
-        return [template.subject.pid for template in templates]
+        return [template.subject.pid for template in self._kept()]
+
+    def _kept(self) -> list[Template]:
+        return [*self._templates.values(), *(root for root in self._roots.values() if root is not None)]
 
     def require_time(self) -> float:
         """The time that it is; BudgetUsedUp behind the deadline. Asked by all that may take long."""
@@ -87,7 +87,7 @@ class Starts(Closing):
     def start(self, side: Side, deadline: float) -> Subject:
         """The program where its runs begin. A copy, as a rule: that is faster, and all its addresses are the same each
         time, whatever the kernel thinks of that."""
-        self._presence.require(self.commands[side])
+        self._require_presence(self.commands[side])
         if side not in self._roots:
             self._roots[side] = self._make_root(side, deadline)
         root = self._roots[side]
@@ -123,7 +123,7 @@ class Starts(Closing):
             root.close()
 
     def _launch(self, side: Side, deadline: float) -> Subject:
-        program, command = self.program, self._presence.settle(self.commands[side])
+        program, command = self.program, self._settle(self.commands[side])
         more = (program.libraries, self.stage, self.bounds, self.roams is not False)
         subject = launch(command, program.relocated, deadline, *more)
         with subject.ended_by_errors():
@@ -148,6 +148,30 @@ class Starts(Closing):
                 "personality(): start it with --security-opt seccomp=unconfined."
             )
         return root
+
+    def _require_presence(self, command: Command) -> None:
+        """A Refusal when its directory or program was removed or replaced: a view of them would hide that."""
+        command.require_directory(self.stage.find_original(command.cwd))
+        path = command.program.path
+        try:
+            status = Path(self.stage.find_original(path)).stat()
+        except OSError:
+            raise Refusal(f"{path} is gone: {LEAVE_ALONE}") from None
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._programs.setdefault(path, identity) != identity:
+            raise Refusal(f"{path} was replaced by another one during the diagnosis: {LEAVE_ALONE}")
+
+    def _settle(self, command: Command) -> Command:
+        """The same, with those of its input files that are to be restored for its run, which have changed."""
+        changed = tuple(file for file in command.inputs if file.has_changed(self.stage.find_original(file.path)))
+        for file in changed:
+            if not self.stage.can_restore(file):
+                name = Path(command.program.path).name
+                raise Refusal(
+                    f"{file.path} is not as {name} found it in its test: let each test have files of its own, in "
+                    "tmp_path for instance."
+                )
+        return command._replace(inputs=changed)
 
     def _run_anew(self, side: Side, stops: Sequence[Stop], deadline: float) -> Subject:
         subject = self.start(side, deadline)
@@ -226,40 +250,6 @@ def find_addresses(command: Command, deadline: float) -> list[tuple[int, str]]:
     """Where the parts of the program are; what is written to an address must hold for all its runs."""
     with launch(command, False, deadline) as subject:
         return [(mapping.start, mapping.name) for mapping in read_mappings(subject.pid)]
-
-
-class Presence:
-    """Detects that the program, its directory or its input files were removed or replaced since they were recorded: a
-    view of them would hide that."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        # By path: which file it was when it was first needed.
-        self._programs: dict[str, tuple[int, int, int]] = {}
-
-    def require(self, command: Command) -> None:
-        """A Refusal when its directory or program is not as it was."""
-        command.require_directory(self._stage.find_original(command.cwd))
-        path = command.program.path
-        try:
-            status = Path(self._stage.find_original(path)).stat()
-        except OSError:
-            raise Refusal(f"{path} is gone: {LEAVE_ALONE}") from None
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._programs.setdefault(path, identity) != identity:
-            raise Refusal(f"{path} was replaced by another one during the diagnosis: {LEAVE_ALONE}")
-
-    def settle(self, command: Command) -> Command:
-        """The same, with those of its input files that are to be restored for its run."""
-        changed = tuple(file for file in command.inputs if file.has_changed(self._stage.find_original(file.path)))
-        for file in changed:
-            if not self._stage.can_restore(file):
-                name = Path(command.program.path).name
-                raise Refusal(
-                    f"{file.path} is not as {name} found it in its test: let each test have files of its own, in "
-                    "tmp_path for instance."
-                )
-        return command._replace(inputs=changed)
 
 
 @dataclass(frozen=True, slots=True)
