@@ -17,7 +17,8 @@ import os
 import signal
 import struct
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -126,12 +127,10 @@ class Tracer:
 
     def _map_code(self, module: int, size: int) -> int | None:
         """Memory for stubs that jumps from a module reach; None where all of it is taken."""
-        for place in find_places(self._load_map, module, size):
-            with contextlib.suppress(OSError):
-                self._map(place, size, linux.PROT_ALL)
-                self._spaces.append((place, size))
-                return place
-        return None
+        place = find_room(self._load_map, module, size, lambda place: self._map(place, size, linux.PROT_ALL))
+        if place is not None:
+            self._spaces.append((place, size))
+        return place
 
     def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool, deadline: float) -> None:
         """Instructions of one module, in the order of their addresses."""
@@ -327,13 +326,16 @@ class Tracer:
         subject.step_over(address)
 
 
-def find_places(load_map: LoadMap, module: int, size: int) -> Iterator[int]:
-    """Where there may be room for stubs, from which jumps reach a module and back."""
+def find_room(load_map: LoadMap, module: int, size: int, map_at: Callable[[int], None]) -> int | None:
+    """Where something for stubs could be mapped, from which jumps reach a module and back."""
     lowest = load_map.modules[module].start
     place = lowest - size - linux.PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
     for _ in range(PLACES_TRIED):
-        yield max(place, FAR_PLACE)
+        with contextlib.suppress(OSError):
+            map_at(max(place, FAR_PLACE))
+            return max(place, FAR_PLACE)
         place -= size
+    return None
 
 
 class Marks:
@@ -348,7 +350,8 @@ class Marks:
         self._marks_size, stubs_size = round_up(len(own)), round_up(len(own) * STUB_BYTES)
         self._size = self._marks_size + stubs_size
         self._file = os.memfd_create("causechain-marks")
-        self._place = self._find_place(process)
+        os.ftruncate(self._file, self._size)
+        self._place = find_room(self.load_map, 0, self._size, partial(self._map, process))
         # By number; and the others.
         self._marked: dict[int, int] = {}
         self._others = [w.address for w in watched]
@@ -365,15 +368,6 @@ class Marks:
 
     def close(self) -> None:
         os.close(self._file)
-
-    def _find_place(self, process: Tracee) -> int | None:
-        """None where nothing can be mapped."""
-        os.ftruncate(self._file, self._size)
-        for place in find_places(self.load_map, 0, self._size):
-            with contextlib.suppress(OSError):
-                self._map(process, place)
-                return place
-        return None
 
     def _map(self, process: Tracee, place: int) -> None:
         descriptor = inject(process, "open", f"/proc/{os.getpid()}/fd/{self._file}", os.O_RDWR, 0)
