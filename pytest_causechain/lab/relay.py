@@ -57,8 +57,8 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
     # Those that wait for another lab.
     spare: list[Companion] = []
     sending = threading.Lock()
-    # By the number of an engine: it is to end, even amid work. -1 stands for those that wait.
-    ended: dict[int, threading.Event] = {-1: threading.Event()}
+    # By the number of an engine: it is to end, even amid work.
+    ended: dict[int, threading.Event] = {}
     is_over = threading.Event()
 
     def send(packet: Packet) -> None:
@@ -88,14 +88,6 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
         engine.cancelled = ended.setdefault(number, threading.Event())
         return engine
 
-    def put_by(engine: Companion) -> None:
-        engine.cancelled = ended[-1]
-        try:
-            engine.exchange(RESET, CLOSING_SECONDS)
-            spare.append(engine)
-        except (CompanionLost, KeyboardInterrupt):
-            engine.close()
-
     channel.setcallback(receive, endmarker=(STOP,))
     # OSError: the other side is gone.
     with undisturbed(), contextlib.suppress(OSError):
@@ -106,7 +98,8 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
                 number = packet.number
                 if packet.kind == END:
                     if number in engines:
-                        put_by(engines.pop(number))
+                        spare.append(engines.pop(number))
+                        spare[-1].tell(RESET)
                     ended.pop(number, None)
                     continue
                 if number not in engines:
