@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_causechain.lab.laboratory import Lab, Side
+from pytest_causechain.lab.laboratory import Lab, Open, Side
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
@@ -20,7 +20,7 @@ def compare_runs(
     passing: Command, failing: Command, place: str, visit: int = 1, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> StateComparison:
     """Compares the states of both runs when they reach a line, given as "sample.c:29", for the visit-th time."""
-    with RemoteLab(passing, failing, budget=Budget(timeout_seconds)) as lab:
+    with RemoteLab(Open(passing, failing), Budget(timeout_seconds)) as lab:
         stop = find_stop(lab, place, visit)
         layouts = Layouts(lab.program.types)
         ours, theirs = (capture_state(lab, side, stop, place, layouts) for side in ("passing", "failing"))

@@ -19,7 +19,7 @@ from benchmarks.evaluation.suite import Expectations, Shown, Suite, make_command
 from pytest_causechain.controller.failing_test import FailingTest
 from pytest_causechain.controller.strategy import Investigation
 from pytest_causechain.lab.pool import Share, open_pool
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.chain import Chain, Statistics
 from pytest_causechain.model.codec import decode, encode
 from pytest_causechain.model.refusal import Refusal

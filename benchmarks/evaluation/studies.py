@@ -30,7 +30,7 @@ from benchmarks.evaluation.manifest import Example, ManifestError, Reader, read_
 from benchmarks.evaluation.suite import make_command
 from benchmarks.evaluation.tables import make_table
 from pytest_causechain.controller.method import Pair, find_chain
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Chain, Rule
 from pytest_causechain.model.refusal import Refusal

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.evaluation.manifest import Example, Subject, Version
-from pytest_causechain.lab.laboratory import name_other
+from pytest_causechain.lab.laboratory import Open, name_other
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.runs import Command, Observation, Program, Run
@@ -128,7 +128,7 @@ def record_lines(path: Path, tests: Sequence[Example]) -> tuple[tuple[Line, ...]
     for start in range(0, len(tests), BATCH):
         batch = tests[start : start + BATCH]
         commands = [make_command(program, test) for test in batch]
-        with RemoteLab(commands[0], commands[0], budget=Budget(BATCH_SECONDS), others=commands) as lab:
+        with RemoteLab(Open(commands[0], commands[0], others=tuple(commands)), Budget(BATCH_SECONDS)) as lab:
             statements = {s.address: (s.file, s.line) for f in lab.program.functions for s in f.statements}
             lines = tuple(sorted(set(statements.values())))
             for number, test in enumerate(batch):

@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING
 from pytest_causechain.model.budget import Budget
@@ -47,7 +48,7 @@ def test_isolation(tmp_path: Path) -> None:
     labs = []
     for wish, words in (("off", ()), ("require", ()), ("require", ("write",))):
         command = Command(program, (program.path, *words), str(tmp_path))
-        labs.append(RemoteLab(command, command, budget=Budget(600), precautions=Precautions(wish)))
+        labs.append(RemoteLab(Open(command, command, precautions=Precautions(wish)), Budget(600)))
     try:
         measure(labs)
         bare, isolated, writing = measure(labs)

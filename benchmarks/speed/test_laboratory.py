@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING
@@ -71,7 +72,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Command
 
 
 def open_lab(command: Command, kind: str) -> RemoteLab:
-    lab = RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind=kind)
+    lab = RemoteLab(Open(command, command, kind=kind), Budget(PLENTY_SECONDS))
     lab.run_seconds = PLENTY_SECONDS
     return lab
 
@@ -119,7 +120,7 @@ def test_experiment(command: Callable[[str], Command]) -> None:
 def test_trace_of_three_million_calls(command: Callable[[str], Command]) -> None:
     """In this process, so that only the tracing is measured and not the way of 48 MB of records from the engine."""
     subject = command(BUSY)
-    with LocalLab(subject, subject, deadline=time.monotonic() + PLENTY_SECONDS) as lab:
+    with LocalLab(Open(subject, subject, deadline=time.monotonic() + PLENTY_SECONDS)) as lab:
         functions = [f.address for f in lab.program.functions]
         lab.experiment("passing")
         counted: list[int] = []

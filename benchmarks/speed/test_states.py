@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.debugger.gdb import Gdb
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Program
@@ -160,7 +161,7 @@ def walk_by_expressions(command: Command) -> float:
 
 
 def test_states(commands):
-    with LocalLab(*commands, deadline=time.monotonic() + 600) as lab:
+    with LocalLab(Open(*commands, deadline=time.monotonic() + 600)) as lab:
         statements = (s for function in lab.program.functions for s in function.statements)
         stop = next(s.address for s in statements if s.line == line_of("/* here */"))
         visits = [lab.visit(side, (Stop(stop, 1),)) for side in ("passing", "failing")]

@@ -14,9 +14,9 @@ from functools import partial
 import pytest
 
 from pytest_causechain.lab import remote_lab
-from pytest_causechain.lab.pool import Pool, Share
+from pytest_causechain.lab.laboratory import Open
+from pytest_causechain.lab.pool import OwnWorker, Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.lab.workers import OwnWorker
 from pytest_causechain.model.alteration import NOTHING
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
@@ -69,7 +69,7 @@ def test_two_workers_against_one(milliseconds, batch, tmp_path, monkeypatch, cap
 def open_lab(stack: contextlib.ExitStack, command: Command, workers: int) -> RemoteLab:
     pool = Pool([partial(OwnWorker, f"{workers}-{number}") for number in range(workers)])
     share = Share(stack.enter_context(pool))
-    return stack.enter_context(RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), share=share))
+    return stack.enter_context(RemoteLab(Open(command, command), Budget(PLENTY_SECONDS), share))
 
 
 def find_main(lab: RemoteLab) -> tuple[Stop, ...]:

@@ -17,7 +17,7 @@ from pytest_causechain.controller.progress import Progress
 from pytest_causechain.controller.strategy import Investigation
 from pytest_causechain.kernel.companion import termination_interrupts
 from pytest_causechain.lab.pool import Node, Pool, Share, open_pool
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.refusal import Refusal

@@ -19,8 +19,7 @@ from pytest_causechain.causes.approach import approach
 from pytest_causechain.causes.explanation import Explanation, told_links, told_transitions
 from pytest_causechain.causes.inquiry import Inquiry, Isolated, Likelihood
 from pytest_causechain.lab.laboratory import Side
-from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup, RemoteLab
 from pytest_causechain.model.alteration import NOTHING, Intervention, Patch
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Chain, Moments, Party, Peer, Refused, Repair, Rule, Seconds, Statistics

@@ -15,7 +15,7 @@ from pytest_causechain.controller.failing_test import FailingTest
 from pytest_causechain.controller.judges import NeighbourJudge, TestJudge
 from pytest_causechain.controller.method import Interrupted, Pair
 from pytest_causechain.kernel.companion import Closing
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.budget import Budget, Shortfall
 from pytest_causechain.model.chain import Alternative, Chain, Rival
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal

@@ -18,17 +18,18 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from multiprocessing.connection import Pipe  # by this name: the other imports it only when it is called
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pytest_causechain.kernel.processes import end_sessions, find_sessions
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+T = TypeVar("T")
 PREFIX, LOCK = "causechain-", "lock"
 REMOVE_SECONDS = 2.0
 # How often we look, amid an exchange, whether anybody still waits for the answer.
@@ -56,9 +57,7 @@ class Closing(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -101,21 +100,39 @@ def remove_orphaned(parent: Path) -> None:
 
 
 @contextlib.contextmanager
-def termination_interrupts() -> Iterator[None]:
-    """Only where nobody else has an opinion on it."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
+def handling(signs: Collection[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """These signals are handled so, and not blocked or ignored, which the programs we start would inherit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
         return
-
-    def interrupt(sign: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    before = {sign: signal.signal(sign, handler) for sign in signs}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for sign, usual in before.items():
+            signal.signal(sign, usual)
+
+
+def termination_interrupts() -> contextlib.AbstractContextManager[None]:
+    """Only where nobody else has an opinion on it."""
+    is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    return handling([signal.SIGTERM] if is_free else [], signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end: half a companion cannot be closed."""
+    arrived: list[int] = []
+    with handling((signal.SIGINT, signal.SIGTERM), lambda sign, frame: arrived.append(sign)):
+        yield
+    for pending in arrived[:1]:
+        signal.raise_signal(pending)
+
+
+def undisturbed() -> contextlib.AbstractContextManager[None]:
+    """Ctrl-C reaches all processes of a terminal, but is meant for the session alone."""
+    is_ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # and so it is by programs
+    return handling([] if is_ignored else [signal.SIGINT], lambda sign, frame: None)
 
 
 class CompanionLost(Exception):
@@ -127,22 +144,27 @@ class CompanionLost(Exception):
         self.log = log
 
 
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the end: half a companion cannot be closed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is ever interrupted
-        return
-    arrived: list[int] = []
-    # Not by a mask, which the companion would inherit.
-    handlers = {s: signal.signal(s, lambda sign, frame: arrived.append(sign)) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for sign, handler in handlers.items():
-            signal.signal(sign, handler)
-    for pending in arrived[:1]:
-        signal.raise_signal(pending)
+def wait_patiently(wait: Callable[[float], T | None], cancelled: threading.Event, deadline: float) -> T:
+    """What waiting for so many seconds, again and again, gives at last; CompanionLost behind the deadline, and a
+    KeyboardInterrupt once `cancelled` is set."""
+    while not (found := wait(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic())))):
+        if cancelled.is_set():
+            raise KeyboardInterrupt
+        if time.monotonic() >= deadline:
+            raise CompanionLost(is_late=True)
+    return found
+
+
+# In a companion: its end of the lifeline.
+_lifeline = -1
+
+
+def hold_lifeline() -> None:
+    """In a companion, or in a copy of it: when the other end of the lifeline closes, the kernel kills our process group
+    instead of the one that held it before, even amid work that hangs.
+
+    A thread waiting for it would make every os.fork warn from Python 3.12 on."""
+    fcntl.fcntl(_lifeline, fcntl.F_SETOWN, -os.getpgrp())
 
 
 class Companion:
@@ -215,11 +237,7 @@ class Companion:
         return answer
 
     def _receive(self, deadline: float) -> bytes:
-        while not self._connection.poll(max(0.0, min(LOOK_UP_SECONDS, deadline - time.monotonic()))):
-            if self.cancelled.is_set():
-                raise KeyboardInterrupt
-            if time.monotonic() >= deadline:
-                raise CompanionLost(is_late=True)
+        wait_patiently(self._connection.poll, self.cancelled, deadline)
         return self._connection.recv_bytes()
 
     def tell(self, message: object) -> None:
@@ -259,14 +277,11 @@ class Companion:
 
 def attend(connection: Connection[Any, Any], lifeline: int, directory: str) -> None:
     """In the companion: its descriptors are not for the programs under test, and it does not outlive us, nor do its
-    own temporary files, even when it is killed.
-
-    The kernel kills its whole process group when the other end of the lifeline closes, even amid work that hangs.
-    A thread waiting for it would make every os.fork warn from Python 3.12 on.
-    """
-    tempfile.tempdir = directory
+    own temporary files, even when it is killed."""
+    global _lifeline
+    _lifeline, tempfile.tempdir = lifeline, directory
     for descriptor in (connection.fileno(), lifeline):
         os.set_inheritable(descriptor, False)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    hold_lifeline()
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

@@ -5,6 +5,7 @@ Of ELF only 64-bit little-endian files; of DWARF only the heads of compilation u
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import struct
 from collections.abc import Collection, Iterator
@@ -19,6 +20,7 @@ TYPE_EXECUTABLE = 2
 TYPE_SHARED = 3  # position-independent executables too
 MACHINE_X86_64 = 62
 SECTION_SYMBOLS, SECTION_NOTE, SECTION_NOTHING, SECTION_DYNAMIC_SYMBOLS = 2, 7, 8, 11
+SYMBOL_TABLES = (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS)
 SECTION_COMPRESSED = 1 << 11
 SEGMENT_NOTE, SEGMENT_THREAD = 4, 7
 KIND_OF_SYMBOL, SYMBOL_OBJECT, SYMBOL_THREAD = 0xF, 1, 6
@@ -83,8 +85,7 @@ def read_sections(content: mmap.mmap) -> list[Section]:
             offset = min(offset, len(content))
         elif offset + length > len(content):
             raise ValueError("a section that is not there")
-        end = content.find(b"\0", names + name)
-        sections.append(Section(content[names + name : end], kind, flags, offset, length, link, alignment))
+        sections.append(Section(_read_text(content, names + name), kind, flags, offset, length, link, alignment))
     return sections
 
 
@@ -128,26 +129,46 @@ def _round_up(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
+@contextlib.contextmanager
+def map_file(path: str | Path) -> Iterator[mmap.mmap]:
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        yield content
+
+
+def _read_symbols(
+    content: mmap.mmap, sections: list[Section], kinds: Collection[int] = SYMBOL_TABLES
+) -> Iterator[tuple[int, ...]]:
+    """Where the name of each begins in the file, its kind, the number of its section (0: it is only asked for), value
+    and size; of all tables of these kinds."""
+    for table in sections:
+        if table.kind in kinds:
+            names, size = sections[table.link].offset, table.size // SYMBOL.size * SYMBOL.size
+            for name, info, _, number, value, length in SYMBOL.iter_unpack(content[table.offset : table.offset + size]):
+                yield names + name, info & KIND_OF_SYMBOL, number, value, length
+
+
+def _read_text(content: mmap.mmap | bytes, at: int) -> bytes:
+    return content[at : content.find(b"\0", at)]
+
+
 @cache
 def find_symbols(path: str, names: tuple[str, ...]) -> dict[str, int]:
     """Values of the wanted symbols that the file defines: relative to the load base unless its type is fixed."""
     wanted = {name.encode(): name for name in names}
     found: dict[str, int] = {}
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        sections = read_sections(content)
-        for section in sections:
-            if section.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS):
-                for name, value in _symbols(content, section, sections[section.link].offset):
-                    if name in wanted and value is not None:
-                        found.setdefault(wanted[name], value)
+    with map_file(path) as content:
+        for name_at, _kind, number, value, _size in _read_symbols(content, read_sections(content)):
+            name = wanted.get(_read_text(content, name_at))
+            if name is not None and number and value:
+                found.setdefault(name, value)
     return found
 
 
 def names_symbol(path: str, wanted: Collection[str]) -> bool:
     """Whether the file may define or ask for one of them: some symbol, of a million perhaps, ends like that."""
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with map_file(path) as content:
         sections = read_sections(content)
-        tables = {sections[s.link] for s in sections if s.kind in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS)}
+        tables = {sections[section.link] for section in sections if section.kind in SYMBOL_TABLES}
         texts = [content[table.offset : table.offset + table.size] for table in tables]
         # Linkers merge string-table suffixes: a name may be stored only as the tail of a longer one.
         ends = [name.encode() + behind for name in wanted for behind in (b"\0", b"@")]
@@ -157,51 +178,29 @@ def names_symbol(path: str, wanted: Collection[str]) -> bool:
 def find_objects(path: str) -> list[tuple[str, int, int]]:
     """Name, address and size of all that the symbol tables know of the program's own writable data."""
     found: dict[int, tuple[str, int, int]] = {}
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with map_file(path) as content:
         sections = read_sections(content)
-        for section in sections:
-            if section.kind not in (SECTION_SYMBOLS, SECTION_DYNAMIC_SYMBOLS):
-                continue
-            names = sections[section.link].offset
-            for name, info, _, index, address, size in _rows(content, section):
-                is_own = 0 < index < len(sections) and sections[index].name in WRITABLE_SECTIONS
-                if is_own and size and info & KIND_OF_SYMBOL == SYMBOL_OBJECT:
-                    text = content[names + name : content.find(b"\0", names + name)].partition(b"@")[0]
-                    if text.startswith(START_UP_OBJECT):
-                        continue
+        own = {number for number, section in enumerate(sections) if section.name in WRITABLE_SECTIONS}
+        for name_at, kind, number, address, size in _read_symbols(content, sections):
+            if number in own and size and kind == SYMBOL_OBJECT:
+                text = _read_text(content, name_at).partition(b"@")[0]
+                if not text.startswith(START_UP_OBJECT):
                     found.setdefault(address, (text.decode("utf-8", "replace"), address, size))
     return sorted(found.values(), key=lambda row: row[1])
 
 
 def find_thread_symbols(path: str) -> dict[str, int]:
     """Where the variables of a thread lie, relative to its thread pointer, if the file is the program itself."""
-    found: dict[str, int] = {}
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with map_file(path) as content:
         segments = _segments(content)
         # Only one, behind whose end, rounded up, the thread pointer points.
         size = next((_round_up(segment[6], segment[7] or 1) for segment in segments if segment[0] == SEGMENT_THREAD), 0)
         sections = read_sections(content) if size else []
-        for section in sections:
-            if section.kind == SECTION_SYMBOLS:
-                names = sections[section.link].offset
-                for name, info, _, index, value, _ in _rows(content, section):
-                    if index and info & KIND_OF_SYMBOL == SYMBOL_THREAD:
-                        at = names + name
-                        found[content[at : content.find(b"\0", at)].decode("utf-8", "replace")] = value - size
-    return found
-
-
-def _symbols(content: mmap.mmap, section: Section, names: int) -> Iterator[tuple[bytes, int | None]]:
-    """Names and values; None where the symbol is only asked for."""
-    for name, _info, _other, index, value, _size in _rows(content, section):
-        at = names + name
-        yield content[at : content.find(b"\0", at)], value if index and value else None
-
-
-def _rows(content: mmap.mmap, section: Section) -> Iterator[tuple[int, ...]]:
-    """Of a table of symbols."""
-    size = section.size // SYMBOL.size * SYMBOL.size
-    return SYMBOL.iter_unpack(content[section.offset : section.offset + size])
+        return {
+            _read_text(content, name_at).decode("utf-8", "replace"): value - size
+            for name_at, kind, number, value, _ in _read_symbols(content, sections, (SECTION_SYMBOLS,))
+            if number and kind == SYMBOL_THREAD
+        }
 
 
 def list_producers(path: Path) -> set[bytes]:
@@ -210,7 +209,7 @@ def list_producers(path: Path) -> set[bytes]:
     Units without code do not count: with a sanitizer the linker adds one of the compiler's own. Of what is compressed,
     damaged or of a kind not known here nothing is told."""
     found: set[bytes] = set()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with map_file(path) as content:
         try:
             sections = {
                 section.name: content[section.offset : section.offset + section.size]
@@ -279,10 +278,6 @@ def _read_head(sections: dict[bytes, bytes], forms: list[tuple[int, int]], at: i
                 text = _read_text(texts, *OFFSET.unpack_from(info, at))
             at += FIXED_SIZES[form]
         yield attribute, text
-
-
-def _read_text(texts: bytes, at: int) -> bytes:
-    return texts[at : texts.index(b"\0", at)]
 
 
 def _read_leb(data: bytes, at: int) -> tuple[int, int]:

@@ -54,7 +54,7 @@ AUDIT_ARCH_X86_64, KILL = 0xC000003E, 62
 TRACEME, ATTACH = 0, 16
 SECCOMP, SECCOMP_SET_FILTER, SECCOMP_NEW_LISTENER = 317, 1, 8
 NOTIFICATION_RECEIVE, NOTIFICATION_SEND, NOTIFICATION_CONTINUE = 0xC0502100, 0xC0182101, 1
-PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+PR_SET_NO_NEW_PRIVS = 38
 KCMP, KCMP_FILE, TGKILL, FUTEX, PTRACE = 312, 0, 234, 202, 101
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 0x1000, 0x4000, 0x40000, 2
@@ -104,17 +104,13 @@ class IoVector(ctypes.Structure):
 
 def ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> None:
     # No PEEK requests here, so that -1 is always an error.
-    if _libc.ptrace(request, pid, address, data) == -1:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), f"ptrace {request:#x} of {pid}")
+    _check(_libc.ptrace(request, pid, address, data), "ptrace", hex(request), "of", pid)
 
 
 def read_user(thread: int, offset: int) -> int:
     """A word of struct user, by the system call itself: that of the C library cannot tell -1 from an error."""
     word = ctypes.c_ulong()
-    if _libc.syscall(PTRACE, PEEKUSER, thread, offset, ctypes.byref(word)) == -1:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), f"ptrace {PEEKUSER:#x} of {thread}")
+    _check(_libc.syscall(PTRACE, PEEKUSER, thread, offset, ctypes.byref(word)), "ptrace", hex(PEEKUSER), "of", thread)
     return word.value
 
 
@@ -141,7 +137,7 @@ def unshare(flags: int) -> None:
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     words = (os.fsencode(word) for word in (source, target, kind))
-    _check(_libc.mount(*words, ctypes.c_ulong(flags), os.fsencode(options) or None), f"mount {target}")
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), os.fsencode(options) or None), "mount", target)
 
 
 class _MountAttributes(ctypes.Structure):
@@ -154,7 +150,7 @@ def change_mount(target: str, to_set: int = 0, to_clear: int = 0, recursive: boo
     attributes = _MountAttributes(to_set, to_clear)
     call = (MOUNT_SETATTR, AT_FDCWD, os.fsencode(target), AT_RECURSIVE if recursive else 0)
     size = ctypes.sizeof(attributes)
-    _check(_libc.syscall(*call, ctypes.byref(attributes), ctypes.c_size_t(size)), f"mount_setattr {target}")
+    _check(_libc.syscall(*call, ctypes.byref(attributes), ctypes.c_size_t(size)), "mount_setattr", target)
 
 
 def raise_interface(name: str) -> None:
@@ -163,10 +159,10 @@ def raise_interface(name: str) -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", name.encode(), IFF_UP))
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, *what: object) -> None:
     if result == -1:
         error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), what)
+        raise OSError(error, os.strerror(error), " ".join(map(str, what)))
 
 
 def fix_addresses() -> None:
@@ -195,20 +191,13 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
-def install_filter(code: ctypes.Array[ctypes.c_char], length: int) -> bool:
-    """For this process, which gives up ever to gain power by an exec. False where that is not allowed."""
-    program = _FilterProgram(length, ctypes.addressof(code))
+def _install_filter(steps: Sequence[FilterStep], flags: int = 0) -> int:
+    """What seccomp(2) gives, for this process, which gives up ever to gain power by an exec; -1 where it is not
+    allowed."""
+    code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in steps))
+    program = _FilterProgram(len(steps), ctypes.addressof(code))
     _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    return bool(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0)
-
-
-def install_listener(code: ctypes.Array[ctypes.c_char], length: int) -> int:
-    """The same; a descriptor from which somebody else learns what the filter does not decide."""
-    program = _FilterProgram(length, ctypes.addressof(code))
-    _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    descriptor = _libc.syscall(SECCOMP, SECCOMP_SET_FILTER, SECCOMP_NEW_LISTENER, ctypes.byref(program))
-    _check(descriptor, "seccomp")
-    return int(descriptor)
+    return int(_libc.syscall(SECCOMP, SECCOMP_SET_FILTER, flags, ctypes.byref(program)))
 
 
 def die_with_parent() -> None:
@@ -231,16 +220,13 @@ def spare_others(pids: Sequence[int]) -> None:
     program = [*BEGIN, (JUMP_IF_EQUAL, 1, 0, KILL), (RETURN, 0, 0, ALLOW), (LOAD, 0, 0, FIRST)]
     # How far it is to the end, where it is refused.
     program += [(JUMP_IF_EQUAL, len(spared) - n, 0, pid & 0xFFFFFFFF) for n, pid in enumerate(spared)]
-    program += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE)]
-    install_filter(assemble(program), len(program))
+    _install_filter([*program, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE)])
 
 
 def listen_to(call: int) -> int:
     """In a child, before exec: it and what it starts wait with this call until it is decided upon where the descriptor
     is read."""
-    program = [*BEGIN, (JUMP_IF_EQUAL, 1, 0, call), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, NOTIFY)]
-    return install_listener(assemble(program), len(program))
-
-
-def assemble(program: Sequence[FilterStep]) -> ctypes.Array[ctypes.c_char]:
-    return ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *instruction) for instruction in program))
+    steps = [*BEGIN, (JUMP_IF_EQUAL, 1, 0, call), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, NOTIFY)]
+    descriptor = _install_filter(steps, SECCOMP_NEW_LISTENER)
+    _check(descriptor, "seccomp")
+    return descriptor

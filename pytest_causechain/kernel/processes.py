@@ -13,7 +13,7 @@ import signal
 import stat
 import struct
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +39,6 @@ TELLING = (
 # Libraries that name all this, but do nothing of it by themselves.
 BARE_LIBRARIES = ("libc.", "libm.", "libmvec.", "libpthread.", "libdl.", "librt.", "libgcc_s.", "libstdc++.", "ld-")
 POLL_SECONDS = 0.005
-# A process that waits for a device may survive even SIGKILL for a while.
 END_SECONDS = 2.0
 
 
@@ -191,10 +190,21 @@ def read_state(thread: int) -> str:
         return "X"
 
 
+def _read_fields(thread: int) -> dict[str, str]:
+    """Of /proc/PID/status, by name."""
+    lines = Path(f"/proc/{thread}/status").read_text("utf-8", "surrogateescape").splitlines()
+    return {name: value for name, _, value in (line.partition(":\t") for line in lines)}
+
+
+def find_process(thread: int) -> int:
+    """The one that it belongs to."""
+    return int(_read_fields(thread)["Tgid"])
+
+
 def pending_signals(pid: int) -> list[int]:
     """Sent to it and not delivered yet."""
-    lines = Path(f"/proc/{pid}/status").read_text("utf-8", "surrogateescape").splitlines()
-    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    fields = _read_fields(pid)
+    masks = [int(fields[name], 16) for name in ("SigPnd", "ShdPnd")]
     return [number for mask in masks for number in range(1, 65) if mask >> number - 1 & 1]
 
 
@@ -212,8 +222,8 @@ def read_directory(pid: int) -> str:
 
 def read_umask(pid: int) -> int | None:
     """None where the kernel does not tell."""
-    lines = Path(f"/proc/{pid}/status").read_text("utf-8", "surrogateescape").splitlines()
-    return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), None)
+    umask = _read_fields(pid).get("Umask")
+    return int(umask, 8) if umask is not None else None
 
 
 def cpu_seconds(pid: int) -> float:
@@ -308,59 +318,53 @@ def await_writers(group: int, files: Collection[Path], deadline: float, most: in
         time.sleep(POLL_SECONDS)
 
 
-def end_group(group: int) -> None:
+def _end_all(find: Callable[[], Collection[int]], are_ours: bool = False) -> None:
+    """Until there are none any more, whose numbers are as kill(2) has them: a process that waits for a device may
+    survive even SIGKILL for a while."""
     deadline = time.monotonic() + END_SECONDS
-    while find_members(group) and time.monotonic() < deadline:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+    while (found := find()) and time.monotonic() < deadline:
+        for number in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+                os.kill(number, signal.SIGKILL)
+                if are_ours:
+                    os.waitpid(number, os.WNOHANG)
         time.sleep(POLL_SECONDS)
+
+
+def end_group(group: int) -> None:
+    """All at once: else some would be made while others are ended."""
+    _end_all(lambda: [-group] if find_members(group) else [])
 
 
 def end_orphans(kept: Collection[int]) -> None:
     """All children of ours but these, and what they leave to us in turn: daemons, which leave the process group."""
-    deadline = time.monotonic() + END_SECONDS
-    while (orphans := set(list_children(os.getpid())) - set(kept)) and time.monotonic() < deadline:
-        for pid in orphans:
-            with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, os.WNOHANG)
-        time.sleep(POLL_SECONDS)
+    _end_all(lambda: set(list_children(os.getpid())) - set(kept), are_ours=True)
 
 
 def find_members(group: int) -> list[int]:
     """Without zombies: where nobody reaps orphans, they stay for ever."""
     try:
         os.killpg(group, 0)
-    except ProcessLookupError:
-        return []  # nearly always, and told without a look at all processes
-    except PermissionError:
-        return []  # they have become another user's: out of our reach
+    except (ProcessLookupError, PermissionError):
+        # None is left, nearly always, which is told without a look at all processes; or they have become another
+        # user's, out of our reach.
+        return []
     return [process.pid for process in read_processes() if process.group == group]
 
 
 def find_sessions(root: int) -> set[int]:
     """Of a process and all that descend from it."""
     processes = read_processes()
-    found, sessions = {root}, {root}
-    size = 0
+    found, size = {root}, 0
     while len(found) > size:
         size = len(found)
         found |= {process.pid for process in processes if process.parent in found}
-    sessions |= {process.session for process in processes if process.pid in found}
-    return sessions
+    return {root} | {process.session for process in processes if process.pid in found}
 
 
 def end_sessions(sessions: Collection[int]) -> None:
     """Those of a process of ours and what it started: orphans stay in the session, whoever adopts them."""
-    deadline = time.monotonic() + END_SECONDS
-    while time.monotonic() < deadline:
-        members = [process.pid for process in read_processes() if process.session in sessions]
-        if not members:
-            return
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(POLL_SECONDS)
+    _end_all(lambda: [process.pid for process in read_processes() if process.session in sessions])
 
 
 class Process(NamedTuple):
@@ -373,12 +377,11 @@ class Process(NamedTuple):
 def read_processes() -> list[Process]:
     """All that live."""
     found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            with contextlib.suppress(OSError):
-                status = (process / "stat").read_text("utf-8", "surrogateescape").rpartition(")")[2].split()
-                if status[0] not in "ZX":
-                    found.append(Process(int(process.name), *map(int, status[1:4])))
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(OSError):
+            status = _read_status(pid)
+            if status[0] not in "ZX":
+                found.append(Process(pid, *map(int, status[1:4])))
     return found
 
 

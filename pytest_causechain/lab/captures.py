@@ -31,7 +31,7 @@ from pytest_causechain.kernel.processes import (
     skip_unused_stack,
 )
 from pytest_causechain.lab.laboratory import Side
-from pytest_causechain.lab.starts import Starts, apply, ending
+from pytest_causechain.lab.starts import Starts, apply
 from pytest_causechain.model.alteration import NOTHING, Transfer
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Frame
@@ -62,7 +62,7 @@ class Captures:
     ) -> Visit | None:
         deadline = self._starts.begin()
         try:
-            with ending(self._starts.reach(side, stops, deadline, is_returned_to(side))) as subject:
+            with self._starts.reach(side, stops, deadline, is_returned_to(side)) as subject:
                 apply(subject, transfer)
                 self._starts.run_to(subject, then, deadline)
                 return self._capture(subject)
@@ -79,16 +79,14 @@ class Captures:
             return ()
         return tuple(Frame(f["function"], f["file"], f["line"]) for f in seen["backtrace"])
 
-    def innermost_frame(
-        self, side: Side, stops: Sequence[Stop], subject: Subject, deadline: float
-    ) -> VisitedFrame | None:
+    def innermost_frame(self, side: Side, stops: Sequence[Stop], subject: Subject) -> VisitedFrame | None:
         """Of `subject`, which stands at the stops. gdb, which ends what it looks at, is shown another copy, once for
         each function."""
         chain, sp = self._chain(subject), subject.registers().rsp
         layouts = self._debugger.layouts
         frames = layouts.frames(chain, sp)
         if frames is None and layouts.unknown(chain, subject.landmarks.load_map):
-            with ending(self._starts.reach(side, stops, deadline)) as other:
+            with self._starts.reach(side, stops, self._starts.begin()) as other:
                 frames = self._ask_gdb(other, chain)
         return frames[0] if frames else None
 

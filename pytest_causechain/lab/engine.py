@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from pytest_causechain.debugger.gdb import GdbFailure, GdbLost, find_gdb
 from pytest_causechain.debugger.program import is_relocated
 from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.kernel.companion import hold_lifeline
 from pytest_causechain.kernel.elf import names_symbol
 from pytest_causechain.kernel.linux import adopt_orphans, die_with_parent
 from pytest_causechain.kernel.processes import end_orphans, staying
@@ -33,8 +34,7 @@ from pytest_causechain.lab.starts import LEAVE_ALONE
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.runs import Command
 from pytest_causechain.recording.programs import identify_program
-from pytest_causechain.sandbox.isolation import isolate
-from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.isolation import Stage, isolate
 from pytest_causechain.sandbox.subject import CannotStart, launch, require_tracing, traces_itself
 
 if TYPE_CHECKING:
@@ -70,19 +70,24 @@ def serve(connection: Connection[EngineAnswer, Message]) -> int:
 
 
 def copy_process(work: Callable[[], int]) -> int:
-    """The status with which the copy has ended; -1 when it was killed."""
+    """The status with which the copy has ended; -1 when it was killed. We outlive the copy even when the session is
+    killed, and so end what its programs have started."""
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
+            os.setpgid(0, 0)
+            hold_lifeline()
             status = work()
         except BaseException:
             traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(status)
-    return max(-1, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    ended = os.waitpid(pid, 0)[1]
+    hold_lifeline()
+    return max(-1, os.waitstatus_to_exitcode(ended))
 
 
 def serve_lab(connection: Connection[EngineAnswer, Message], opening: Open) -> int:
@@ -147,31 +152,19 @@ def open_lab(message: Open) -> tuple[LocalLab, Opened]:
         os.environ.clear()
         os.environ.update(message.environment)
     require_tracing()
-    cache = hold(message.cache) if message.cache is not None else None
-    commands = (message.passing, message.failing, *message.others)
-    stage, isolation = isolate(message.precautions, commands, tempfile.gettempdir())
+    message = replace(message, cache=hold(message.cache) if message.cache is not None else None)
+    stage, isolation = isolate(message.precautions, tuple(message.commands.values()), tempfile.gettempdir())
     require_no_tracer(message.failing, message.passing, message.deadline, stage)
-    lab = LocalLab(
-        message.passing,
-        message.failing,
-        deadline=message.deadline,
-        use_copies=message.kind == "fork",
-        libraries=message.libraries,
-        cache=cache,
-        others=message.others,
-        repair=message.repair,
-        stage=stage,
-        bounds=message.precautions.bounds,
-    )
+    lab = LocalLab(message, stage)
     return lab, Opened(lab.program, lab.width, (*lab.notes, *find_weaknesses(lab.program)), isolation)
 
 
-def require_no_tracer(failing: Command, passing: Command, deadline: float, stage: Stage | None) -> None:
+def require_no_tracer(failing: Command, passing: Command, deadline: float, stage: Stage) -> None:
     """A Refusal when one of them traces itself; where that cannot be found out, the runs show it."""
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, struct.error):
         if not names_symbol(failing.program.path, ["ptrace"]):
             return
-        places = {c: c.cwd if stage is None else stage.lend_directory(c) for c in dict.fromkeys((failing, passing))}
+        places = {command: stage.lend_directory(command) for command in (failing, passing)}
         if any(traces_itself(command, directory, deadline) for command, directory in places.items()):
             raise Hopeless(
                 f"{Path(failing.program.path).name} traces itself by ptrace(2), so that experiments cannot: switch "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import signal
 import time
@@ -25,7 +24,7 @@ from pytest_causechain.kernel.processes import (
 from pytest_causechain.lab.captures import Captures, is_returned_to
 from pytest_causechain.lab.laboratory import RunLimits, Side
 from pytest_causechain.lab.relay import CANCEL
-from pytest_causechain.lab.starts import Starts, apply, ending
+from pytest_causechain.lab.starts import Starts, apply
 from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp
@@ -33,7 +32,7 @@ from pytest_causechain.model.runs import Command, Frame, Observation
 from pytest_causechain.sandbox.isolation import NOTHING_USED, Usage, allow, limit_run
 from pytest_causechain.sandbox.subject import OUTPUT, Subject
 from pytest_causechain.tracee.threads import ProcessGone
-from pytest_causechain.tracee.tracee import End, Finish, NotReached, Tracee, wait_for_any
+from pytest_causechain.tracee.tracee import End, Finish, NotReached, is_crash, wait_for_any
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -89,10 +88,6 @@ class Flight:
     def has_multiplied(self) -> bool:
         pid = self.subject.pid
         return bool(list_children(pid)) and len(find_members(pid)) > self.processes
-
-
-class _Seen(Exception):
-    """A crashed process has been looked at and is gone."""
 
 
 class Flights:
@@ -215,21 +210,19 @@ class Flights:
         memory, output, processes = allow(NOTHING_USED if job.is_natural else self._used, starts.bounds)
         if job.limits is not None:
             output = min(output, job.limits.output_bytes)
-        try:
-            apply(subject, job.alteration)
-            if self.width > 1 and not starts.roams:
-                roam(subject.pid)  # beside the others
-            most = limit_run(subject.pid, memory, output, cpu_limit)
-            return Flight(number, job, subject, deadline, cpu_limit, most, processes, Finish(subject))
-        except ProcessGone:
-            return Flight(number, job, subject, deadline, cpu_limit, 0, processes, None)
-        except BaseException:
-            subject.kill()
-            raise
+        with subject.ended_by_errors():
+            try:
+                apply(subject, job.alteration)
+                if self.width > 1 and not starts.roams:
+                    roam(subject.pid)  # beside the others
+                most = limit_run(subject.pid, memory, output, cpu_limit)
+                return Flight(number, job, subject, deadline, cpu_limit, most, processes, Finish(subject))
+            except ProcessGone:
+                return Flight(number, job, subject, deadline, cpu_limit, 0, processes, None)
 
     def _observe(self, side: Side, flight: Flight, end: End) -> Observation | None:
         """None: it wrote to what it had not for itself, and now would."""
-        with ending(flight.subject) as subject:
+        with flight.subject as subject:
             if self._starts.is_doubtful(subject):
                 return None
             backtrace: tuple[Frame, ...] = ()
@@ -240,8 +233,7 @@ class Flights:
                     backtrace = self._captures.see(subject)
             else:
                 await_writers(subject.pid, [OUTPUT_LINK], flight.deadline, flight.processes)
-            stage = self._starts.stage
-            files = stage.collect(subject.command, subject.view) if stage is not None else ()
+            files = subject.stage.collect(subject.command, subject.view)
             observation = Observation(end.kind, end.code, *subject.outputs(), backtrace, files)
             if flight.job.is_natural and end.kind != "timeout":
                 self._learn_usage(subject, observation)
@@ -260,21 +252,15 @@ class Flights:
     def _see_crash(self, side: Side, flight: Flight, frames: tuple[int, ...]) -> tuple[Frame, ...]:
         """The same run again, for gdb to see where it got its last signal."""
         deadline = self._starts.begin()
-        seen: tuple[Frame, ...] = ()
-
-        def look(process: Tracee, there: tuple[int, ...]) -> None:
-            nonlocal seen
-            if there == frames:
-                seen = self._captures.see(process)
-                raise _Seen
-
-        with (
-            contextlib.suppress(_Seen),
-            ending(self._starts.reach(side, flight.job.stops, deadline)) as subject,
-        ):
+        with self._starts.reach(side, flight.job.stops, deadline) as subject:
             apply(subject, flight.job.alteration)
-            subject.finish(deadline, look)
-        return seen
+            finish = Finish(subject)
+            while True:
+                status = subject.wait(deadline)
+                if is_crash(status) and subject.backtrace() == frames:
+                    return self._captures.see(subject)
+                if finish.take(status) is not None:
+                    return ()
 
 
 def make_job(side: Side, intervention: Intervention | Patch, limits: RunLimits) -> Job:

@@ -6,11 +6,12 @@ and pass through gateways as they are (see relay).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import NamedTuple, Protocol, cast, overload
 
 from pytest_causechain.debugger.program import ProgramMap, Signature
@@ -204,15 +205,16 @@ class Lab(Laboratory, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share; `kind` is "fork", or "rerun" where
-    each experiment is to be a fresh run. `libraries` are patterns for those that count as the program's own code,
-    `cache` is a directory for what should be known again in later sessions. `others` are further runs of the program;
-    with a `repair` the passing run is the failing one with it. `environment` is the one that pytest runs in, None the
-    engine's own."""
+    """Prepare a pair. `deadline` is a time.monotonic(), which all processes share. `kind` is "fork": experiments are
+    made in copies of a program stopped at the moment, where that can be copied; or "rerun": each is a fresh run.
+    `libraries` are patterns for those that count as the program's own code, `cache` is a directory for what should be
+    known again in later sessions. `others` are further runs of the program, known by `name_other`. With a `repair` the
+    passing run is the failing one with it, and both begin where it is made: before that they are the same.
+    `environment` is the one that pytest runs in, None the engine's own."""
 
     passing: Command
     failing: Command
-    deadline: float
+    deadline: float = math.inf
     kind: str = "fork"
     libraries: tuple[str, ...] = ()
     cache: Path | None = None
@@ -220,6 +222,16 @@ class Open:
     repair: Intervention | Patch | None = None
     precautions: Precautions = USUAL
     environment: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def commands(self) -> dict[Side, Command]:
+        others = {name_other(number): command for number, command in enumerate(self.others)}
+        return {"passing": self.passing, "failing": self.failing} | others
+
+    @property
+    def begins_inside(self) -> bool:
+        """Whether calls are on the stack where the runs begin."""
+        return isinstance(self.repair, Intervention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,16 +295,6 @@ CALLS = frozenset(
 )
 
 
-class _Proxy:
-    def __init__(self, send: Callable[[Call], object]) -> None:
-        for name in CALLS:
-            setattr(self, name, partial(_send, send, name))
-
-
-def _send(send: Callable[[Call], object], name: str, *arguments: object, **keywords: object) -> object:
-    return send(Call(name, tuple(map(_pack, arguments)), {key: _pack(value) for key, value in keywords.items()}))
-
-
 def _pack(argument: object) -> object:
     """What may be any collection, such as the view of a dictionary, must be one that can be sent."""
     if isinstance(argument, Collection) and not isinstance(argument, str | bytes | tuple):
@@ -302,4 +304,8 @@ def _pack(argument: object) -> object:
 
 def make_proxy(send: Callable[[Call], object]) -> Laboratory:
     """A laboratory each of whose methods sends a call of the same name and returns what the answer holds."""
-    return cast(Laboratory, _Proxy(send))
+
+    def ask(name: str, *arguments: object, **keywords: object) -> object:
+        return send(Call(name, tuple(map(_pack, arguments)), {key: _pack(value) for key, value in keywords.items()}))
+
+    return cast(Laboratory, SimpleNamespace(**{name: partial(ask, name) for name in CALLS}))

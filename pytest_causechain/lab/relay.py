@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import pytest_causechain
-from pytest_causechain.kernel.companion import Companion, CompanionLost
+from pytest_causechain.kernel.companion import Companion, CompanionLost, undisturbed
 
 if TYPE_CHECKING:
     from execnet.gateway_base import Channel as GatewayChannel
@@ -59,8 +57,8 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
     # Those that wait for another lab.
     spare: list[Companion] = []
     sending = threading.Lock()
-    # By the number of an engine: it is to end, even amid work. -1 stands for those that wait.
-    ended: dict[int, threading.Event] = {-1: threading.Event()}
+    # By the number of an engine: it is to end, even amid work.
+    ended: dict[int, threading.Event] = {}
     is_over = threading.Event()
 
     def send(packet: Packet) -> None:
@@ -90,14 +88,6 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
         engine.cancelled = ended.setdefault(number, threading.Event())
         return engine
 
-    def put_by(engine: Companion) -> None:
-        engine.cancelled = ended[-1]
-        try:
-            engine.exchange(RESET, CLOSING_SECONDS)
-            spare.append(engine)
-        except (CompanionLost, KeyboardInterrupt):
-            engine.close()
-
     channel.setcallback(receive, endmarker=(STOP,))
     # OSError: the other side is gone.
     with undisturbed(), contextlib.suppress(OSError):
@@ -108,7 +98,8 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
                 number = packet.number
                 if packet.kind == END:
                     if number in engines:
-                        put_by(engines.pop(number))
+                        spare.append(engines.pop(number))
+                        spare[-1].tell(RESET)
                     ended.pop(number, None)
                     continue
                 if number not in engines:
@@ -124,19 +115,3 @@ def serve(channel: GatewayChannel, temporary: str | None) -> None:
         finally:
             for engine in (*engines.values(), *spare):
                 engine.close()
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C reaches all processes of a terminal, but is meant for the session alone."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is ever interrupted
-        return
-    # Not ignored, as the programs in experiments would inherit that; unless they do anyhow.
-    handler = signal.getsignal(signal.SIGINT)
-    if handler != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda sign, packet: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)

@@ -38,9 +38,8 @@ from pytest_causechain.lab.laboratory import (
     Trace,
     make_proxy,
 )
-from pytest_causechain.lab.pool import Share
+from pytest_causechain.lab.pool import Channel, Share
 from pytest_causechain.lab.relay import CLOSING_SECONDS, ENGINE
-from pytest_causechain.lab.workers import Channel
 from pytest_causechain.model.alteration import NOTHING, Intervention, Patch, Transfer
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.isolation import NO_ISOLATION, USUAL, Isolation, Precautions
@@ -89,32 +88,15 @@ class BorrowedChannel:
 
 
 class RemoteLab(Closing):
-    """A Lab for two runs. `kind`, `libraries`, `cache`, `others`, `repair` and `precautions` are those of Open; the
-    others are known by `name_other`. With a `share` of the session's pool its engines are on workers, else it has one
-    here."""
+    """A Lab for two runs, until the budget is over. With a `share` of the session's pool its engines are on workers,
+    else it has one here."""
 
     recordable = RECORDABLE
 
-    def __init__(
-        self,
-        passing: Command,
-        failing: Command,
-        *,
-        budget: Budget,
-        kind: str = "fork",
-        libraries: tuple[str, ...] = (),
-        cache: Path | None = None,
-        others: Sequence[Command] = (),
-        repair: Intervention | Patch | None = None,
-        precautions: Precautions = USUAL,
-        share: Share | None = None,
-    ) -> None:
+    def __init__(self, opening: Open, budget: Budget, share: Share | None = None) -> None:
         self.budget = budget
-        self.name = kind
-        self.begins_inside = isinstance(repair, Intervention)
-        self._opening = Open(
-            passing, failing, budget.deadline, kind, libraries, cache, tuple(others), repair, precautions
-        )
+        self.name, self.begins_inside = opening.kind, opening.begins_inside
+        self._opening = replace(opening, deadline=budget.deadline)
         self._limits = (FIRST_RUN_SECONDS, math.inf)
         self._channel: Companion | Channel | None = None
         self._share = share
@@ -243,24 +225,22 @@ class RemoteLab(Closing):
     def _call(self, message: Open | Call) -> object:
         """A lost engine is replaced once, since that may be an accident; a second loss at the same work is not. What
         has not answered when the budget is over is not asked again."""
-        self.budget.check()
-        try:
-            return self._attempt(message)
-        except _Trouble:
-            self._abandon()
-        self.budget.check()
-        try:
-            return self._attempt(message)
-        except _Trouble as trouble:
-            self._abandon()
+        trouble = _Trouble("")
+        for _ in range(2):
             self.budget.check()
-            if trouble.is_gdb:
-                raise unusable(str(trouble)) from None
-            raise Refusal(f"the engine failed twice at the same work ({trouble}): please report this.") from None
+            try:
+                return self._attempt(message)
+            except _Trouble as met:
+                self._abandon()
+                trouble = met
+        self.budget.check()
+        if trouble.is_gdb:
+            raise unusable(str(trouble))
+        raise Refusal(f"the engine failed twice at the same work ({trouble}): please report this.")
 
     def _attempt(self, message: Open | Call) -> object:
         if self._channel is None:
-            with uninterrupted(), refusing():
+            with uninterrupted():
                 self._channel = self._open_channel()
             # A new engine numbers types anew: earlier visits keep the table that they came with.
             opened = self._exchange(self._opening)
@@ -275,13 +255,18 @@ class RemoteLab(Closing):
         return None if isinstance(message, Open) else self._exchange(message)
 
     def _open_channel(self) -> Companion | Channel:
-        if self._share is None:
-            return Companion(ENGINE)
         try:
+            if self._share is None:
+                return Companion(ENGINE)
             return self._share.pool.lease(self._opening.failing, self._patience())
         except Refusal:
             self.budget.check()  # else nobody could answer in what was left of it
             raise
+        except OSError as error:
+            raise Refusal(
+                f"the engine cannot be started ({error}): it needs some room for temporary files, or let TMPDIR name "
+                "a directory that has it."
+            ) from None
 
     def _exchange(self, message: Open | Call) -> object:
         assert self._channel is not None
@@ -387,7 +372,14 @@ class RemoteLab(Closing):
 
     def _ask(self, channel: Companion | Channel, message: Open | Call, patience_seconds: float) -> EngineAnswer:
         """What the channel answers, paid for."""
-        answer = exchange(channel, message, patience_seconds)
+        try:
+            answer: EngineAnswer = channel.exchange(message, patience_seconds)
+        except CompanionLost as lost:
+            raise _Trouble("it does not answer in time" if lost.is_late else last_line(lost.log)) from None
+        if answer.trouble:
+            raise _Trouble(answer.trouble, answer.is_hopeless)
+        if answer.refusal:
+            raise (Hopeless if answer.is_hopeless else Refusal)(answer.refusal)
         self.budget.charge("run second", answer.cpu_seconds)
         if answer.is_used_up:
             raise self.budget.used_up()
@@ -447,32 +439,49 @@ class RemoteLab(Closing):
             self._layouts[key] = self._first.layout(*key)
 
 
+@dataclass(frozen=True, slots=True)
+class LabSetup:
+    """`libraries` are patterns for shared libraries that count as the program's own code; `cache` is a directory for
+    what should be known again in later sessions; `share` is what a diagnosis has of the session's workers: without
+    one, a lab has an engine of its own."""
+
+    libraries: tuple[str, ...] = ()
+    cache: Path | None = None
+    precautions: Precautions = USUAL
+    share: Share | None = None
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        return self.share.size if self.share is not None else 1
+
+    def open_lab(
+        self,
+        passing: Command,
+        failing: Command,
+        *,
+        budget: Budget,
+        others: Sequence[Command] = (),
+        repair: Intervention | Patch | None = None,
+    ) -> RemoteLab:
+        """For these two runs and some others, until the budget is over. With a `repair` the passing run is the twin of
+        the failing one."""
+        budget.check()
+        opening = Open(
+            passing,
+            failing,
+            libraries=self.libraries,
+            cache=self.cache,
+            others=tuple(others),
+            repair=repair,
+            precautions=self.precautions,
+        )
+        return RemoteLab(opening, budget, self.share)
+
+
 def show_runs(lab: Laboratory) -> list[Observation]:
     """Both original runs."""
     return [observation for key in ROOTS for observation in lab.experiments(*key, (NOTHING,))]
-
-
-def exchange(channel: Companion | Channel, message: Open | Call, patience_seconds: float) -> EngineAnswer:
-    try:
-        answer: EngineAnswer = channel.exchange(message, patience_seconds)
-    except CompanionLost as lost:
-        raise _Trouble("it does not answer in time" if lost.is_late else last_line(lost.log)) from None
-    if answer.trouble:
-        raise _Trouble(answer.trouble, answer.is_hopeless)
-    if answer.refusal:
-        raise (Hopeless if answer.is_hopeless else Refusal)(answer.refusal)
-    return answer
-
-
-@contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Refusal(
-            f"the engine cannot be started ({error}): it needs some room for temporary files, or let TMPDIR name a "
-            "directory that has it."
-        ) from None
 
 
 def last_line(log: str) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -15,17 +14,16 @@ from pathlib import Path
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.debugger.visit import find_register, merge_register
 from pytest_causechain.kernel.companion import Closing
-from pytest_causechain.kernel.elf import MAGIC, read_sections
+from pytest_causechain.kernel.elf import MAGIC, map_file, read_sections
 from pytest_causechain.kernel.processes import needs_processors, read_mappings
-from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Side
+from pytest_causechain.lab.laboratory import FIRST_RUN_SECONDS, Open, Side
 from pytest_causechain.model.alteration import Intervention, Patch, Transfer
-from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Refusal
 from pytest_causechain.model.runs import Command
 from pytest_causechain.sandbox.copies import CannotCopy, Template
 from pytest_causechain.sandbox.files import replace_file
-from pytest_causechain.sandbox.stage import Stage
+from pytest_causechain.sandbox.isolation import Stage
 from pytest_causechain.sandbox.subject import Subject, launch
 from pytest_causechain.tracee.alteration import alter, pass_by
 from pytest_causechain.tracee.stubs import Watched
@@ -42,36 +40,22 @@ LEAVE_ALONE = "build it before the tests run, and leave it alone while they do."
 
 
 class Starts(Closing):
-    """Brings a run to where it begins, or to stops. Runs work on `stage`; without one, where the tests did.
+    """Brings a run to where it begins, or to stops."""
 
-    With a `repair` the passing run is the failing one with this repair, and both begin where it is made: before that
-    they are the same."""
-
-    def __init__(
-        self,
-        commands: Mapping[Side, Command],
-        program: ProgramMap,
-        *,
-        deadline: float,
-        use_copies: bool = True,
-        repair: Intervention | Patch | None = None,
-        stage: Stage | None = None,
-        bounds: Bounds = NO_BOUNDS,
-    ) -> None:
-        self.commands = dict(commands)
-        self.program = program
-        self.deadline = deadline
-        self.stage, self.bounds = stage, bounds
+    def __init__(self, opening: Open, program: ProgramMap, stage: Stage) -> None:
+        self.commands = opening.commands
+        self.program, self.stage = program, stage
+        self.deadline, self.bounds = opening.deadline, opening.precautions.bounds
         self.run_seconds = FIRST_RUN_SECONDS
         # The addresses at which lines begin.
         self.rows = frozenset(program.rows)
         # "rerun" as soon as there was a moment at which the program could not be copied.
-        self.name = "fork" if use_copies else "rerun"
+        self.name = opening.kind
         # Whether the program may be on any processor, or stays where we are; not known before its first start.
         self.roams: bool | None = None
-        self._use_copies = use_copies
-        self._repair = repair
-        self._presence = Presence(stage)
+        self._opening, self._use_copies = opening, opening.kind == "fork"
+        # By path of a program: which file it was when it was first needed.
+        self._programs: dict[str, tuple[int, int, int]] = {}
         # Stopped at the entry point: what all other runs are copies of. None where there can be none.
         self._roots: dict[Side, Template | None] = {}
         self._templates: OrderedDict[tuple[Side, tuple[Stop, ...]], Template] = OrderedDict()
@@ -79,21 +63,15 @@ class Starts(Closing):
         self._uncopied: set[tuple[Side, tuple[Stop, ...]]] = set()
 
     def close(self) -> None:
-        while self._templates:
-            self._templates.popitem()[1].close()
-        for root in self._roots.values():
-            if root is not None:
-                root.close()
-
-    @property
-    def begins_inside(self) -> bool:
-        """Whether calls are on the stack where the runs begin."""
-        return isinstance(self._repair, Intervention)
+        for template in self._kept():
+            template.close()
 
     def processes(self) -> list[int]:
         """Those that it keeps between two calls."""
-        templates = [*self._templates.values(), *(root for root in self._roots.values() if root is not None)]
-        return [template.subject.pid for template in templates]
+        return [template.subject.pid for template in self._kept()]
+
+    def _kept(self) -> list[Template]:
+        return [*self._templates.values(), *(root for root in self._roots.values() if root is not None)]
 
     def require_time(self) -> float:
         """The time that it is; BudgetUsedUp behind the deadline. Asked by all that may take long."""
@@ -109,7 +87,7 @@ class Starts(Closing):
     def start(self, side: Side, deadline: float) -> Subject:
         """The program where its runs begin. A copy, as a rule: that is faster, and all its addresses are the same each
         time, whatever the kernel thinks of that."""
-        self._presence.require(self.commands[side])
+        self._require_presence(self.commands[side])
         if side not in self._roots:
             self._roots[side] = self._make_root(side, deadline)
         root = self._roots[side]
@@ -137,7 +115,7 @@ class Starts(Closing):
 
     def is_doubtful(self, subject: Subject) -> bool:
         """Whether a run has written to what it had not for itself, and now would."""
-        return self.stage is not None and self.stage.is_doubtful(subject.view)
+        return self.stage.is_doubtful(subject.view)
 
     def forget(self, side: Side) -> None:
         """What is known of runs that are not made again."""
@@ -145,80 +123,89 @@ class Starts(Closing):
             root.close()
 
     def _launch(self, side: Side, deadline: float) -> Subject:
-        program, command = self.program, self._presence.settle(self.commands[side])
+        program, command = self.program, self._settle(self.commands[side])
         more = (program.libraries, self.stage, self.bounds, self.roams is not False)
         subject = launch(command, program.relocated, deadline, *more)
-        try:
+        with subject.ended_by_errors():
             if self.roams is None:
                 files = {m.name for m in read_mappings(subject.pid) if m.name.startswith("/")}
                 self.roams = needs_processors(files)
-            if isinstance(self._repair, Intervention):
-                self.run_to(subject, self._repair.spot.stops, deadline)
-            if self._repair is not None and side == "passing":
-                apply(subject, self._repair)
-            elif isinstance(self._repair, Intervention):
-                pass_by(subject, self._repair.spot)
-        except BaseException:
-            subject.kill()
-            raise
+            repair = self._opening.repair
+            if isinstance(repair, Intervention):
+                self.run_to(subject, repair.spot.stops, deadline)
+            if repair is not None and side == "passing":
+                apply(subject, repair)
+            elif isinstance(repair, Intervention):
+                pass_by(subject, repair.spot)
         return subject
 
     def _make_root(self, side: Side, deadline: float) -> Template | None:
         command = self.commands[side]
-        subject = self._make_sure(partial(self._launch, side, deadline))
-        try:
-            return Template(subject, not self.begins_inside, self.roams is not False)
-        except CannotCopy:
-            subject.kill()
-        except BaseException:
-            subject.kill()
-            raise
-        if find_addresses(command, deadline) != find_addresses(command, deadline):
+        root = self._make_template(partial(self._launch, side, deadline), not self._opening.begins_inside)
+        if root is None and find_addresses(command, deadline) != find_addresses(command, deadline):
             raise Refusal(
                 f"the addresses of {command.program.path} change from run to run, since this container forbids "
                 "personality(): start it with --security-opt seccomp=unconfined."
             )
-        return None
+        return root
+
+    def _require_presence(self, command: Command) -> None:
+        """A Refusal when its directory or program was removed or replaced: a view of them would hide that."""
+        command.require_directory(self.stage.find_original(command.cwd))
+        path = command.program.path
+        try:
+            status = Path(self.stage.find_original(path)).stat()
+        except OSError:
+            raise Refusal(f"{path} is gone: {LEAVE_ALONE}") from None
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._programs.setdefault(path, identity) != identity:
+            raise Refusal(f"{path} was replaced by another one during the diagnosis: {LEAVE_ALONE}")
+
+    def _settle(self, command: Command) -> Command:
+        """The same, with those of its input files that are to be restored for its run, which have changed."""
+        changed = tuple(file for file in command.inputs if file.has_changed(self.stage.find_original(file.path)))
+        for file in changed:
+            if not self.stage.can_restore(file):
+                name = Path(command.program.path).name
+                raise Refusal(
+                    f"{file.path} is not as {name} found it in its test: let each test have files of its own, in "
+                    "tmp_path for instance."
+                )
+        return command._replace(inputs=changed)
 
     def _run_anew(self, side: Side, stops: Sequence[Stop], deadline: float) -> Subject:
         subject = self.start(side, deadline)
-        try:
+        with subject.ended_by_errors():
             self.run_to(subject, stops, deadline)
-        except BaseException:
-            subject.kill()
-            raise
         return subject
 
-    def _make_sure(self, run: Callable[[], Subject]) -> Subject:
-        """A run of which there will be copies: again, where it has written to what it had not for itself."""
+    def _make_template(self, run: Callable[[], Subject], is_root: bool = False) -> Template | None:
+        """Of a run; of another one, where it has written to what it had not for itself. None when the program cannot be
+        copied at this moment."""
         subject = run()
         while self.is_doubtful(subject):
             subject.kill()
             subject = run()
-        return subject
+        with contextlib.suppress(CannotCopy), subject.ended_by_errors():
+            return Template(subject, is_root, self.roams is not False)
+        return None
 
     def _template(self, side: Side, stops: tuple[Stop, ...], deadline: float) -> Template | None:
-        """None when the program cannot be copied at this moment."""
         key = (side, stops)
         if key in self._uncopied:
             return None
         if key in self._templates:
             self._templates.move_to_end(key)
             return self._templates[key]
-        subject = self._make_sure(partial(self._run_anew, side, stops, deadline))
-        try:
-            self._templates[key] = Template(subject, roams=self.roams is not False)
-        except CannotCopy:
+        template = self._make_template(partial(self._run_anew, side, stops, deadline))
+        if template is None:
             self.name = "rerun"
             self._uncopied.add(key)
-            subject.kill()
             return None
-        except BaseException:
-            subject.kill()
-            raise
+        self._templates[key] = template
         if len(self._templates) > TEMPLATES_KEPT:
             self._templates.popitem(last=False)[1].close()
-        return self._templates[key]
+        return template
 
 
 def apply(subject: Subject, alteration: Transfer | Intervention | Patch) -> None:
@@ -259,55 +246,10 @@ def _transfer(subject: Subject, transfer: Transfer) -> None:
         inject(subject, "umask", transfer.umask)
 
 
-@contextlib.contextmanager
-def ending(subject: Subject) -> Iterator[Subject]:
-    try:
-        yield subject
-    finally:
-        subject.kill()
-
-
 def find_addresses(command: Command, deadline: float) -> list[tuple[int, str]]:
     """Where the parts of the program are; what is written to an address must hold for all its runs."""
-    with ending(launch(command, False, deadline)) as subject:
+    with launch(command, False, deadline) as subject:
         return [(mapping.start, mapping.name) for mapping in read_mappings(subject.pid)]
-
-
-class Presence:
-    """Detects that the program, its directory or its input files were removed or replaced since they were recorded: a
-    view of them would hide that."""
-
-    def __init__(self, stage: Stage | None) -> None:
-        self._stage = stage
-        # By path: which file it was when it was first needed.
-        self._programs: dict[str, tuple[int, int, int]] = {}
-
-    def require(self, command: Command) -> None:
-        """A Refusal when its directory or program is not as it was."""
-        command.require_directory(self._find(command.cwd))
-        path = command.program.path
-        try:
-            status = Path(self._find(path)).stat()
-        except OSError:
-            raise Refusal(f"{path} is gone: {LEAVE_ALONE}") from None
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._programs.setdefault(path, identity) != identity:
-            raise Refusal(f"{path} was replaced by another one during the diagnosis: {LEAVE_ALONE}")
-
-    def settle(self, command: Command) -> Command:
-        """The same, with those of its input files that are to be restored for its run."""
-        changed = tuple(file for file in command.inputs if file.has_changed(self._find(file.path)))
-        for file in changed:
-            if self._stage is None or not self._stage.can_restore(file):
-                name = Path(command.program.path).name
-                raise Refusal(
-                    f"{file.path} is not as {name} found it in its test: let each test have files of its own, in "
-                    "tmp_path for instance."
-                )
-        return command._replace(inputs=changed)
-
-    def _find(self, path: str) -> str:
-        return path if self._stage is None else self._stage.find_original(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,11 +261,13 @@ class Libraries:
     notes: tuple[str, ...] = ()
 
 
-def find_libraries(command: Command, patterns: Sequence[str], deadline: float) -> Libraries:
+def find_libraries(opening: Open) -> Libraries:
     """Those that the program has by the time it begins."""
-    with ending(launch(command, False, deadline)) as subject:
+    if not opening.libraries:
+        return Libraries()
+    with launch(opening.failing, False, opening.deadline) as subject:
         mapped = [mapping.name for mapping in read_mappings(subject.pid)]
-    return choose_libraries(mapped, command.program.path, patterns)
+    return choose_libraries(mapped, opening.failing.program.path, opening.libraries)
 
 
 def choose_libraries(mapped: Iterable[str], program: str, patterns: Sequence[str]) -> Libraries:
@@ -356,5 +300,5 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def has_debug_information(path: str) -> bool:
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with map_file(path) as content:
         return content[:4] == MAGIC and any(section.name in DEBUG_SECTIONS for section in read_sections(content))

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from pytest_causechain.alignment.trees import align_trees, build_tree
 from pytest_causechain.lab.laboratory import Events, Lab, Side, name_other
-from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup, RemoteLab
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.runs import Command, Observation, Run

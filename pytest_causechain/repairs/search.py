@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from pytest_causechain.debugger.program import ProgramMap
 from pytest_causechain.lab.laboratory import PATIENCE, RunLimits, Side, name_other
-from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup, RemoteLab
 from pytest_causechain.lab.starts import TEMPLATES_KEPT
 from pytest_causechain.model.alteration import NOTHING, Intervention, Kind, Patch, SeenValues, Sighting
 from pytest_causechain.model.budget import Budget

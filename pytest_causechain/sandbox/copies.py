@@ -14,17 +14,7 @@ import signal
 import stat
 import struct
 
-from pytest_causechain.kernel.linux import (
-    CLONE_CHILD_CLEARTID,
-    CLONE_CHILD_SETTID,
-    CLONE_PARENT,
-    CLONE_PTRACE,
-    INT3,
-    PAGE,
-    PR_GET_TID_ADDRESS,
-    SYSCALL_INSTRUCTION,
-    SYSCALLS,
-)
+from pytest_causechain.kernel import linux
 from pytest_causechain.kernel.processes import (
     Descriptor,
     Mapping,
@@ -36,7 +26,7 @@ from pytest_causechain.kernel.processes import (
     read_timers,
     staying,
 )
-from pytest_causechain.sandbox.stage import UNTOUCHED
+from pytest_causechain.sandbox.isolation import UNTOUCHED
 from pytest_causechain.sandbox.subject import Streams, Subject, identity
 from pytest_causechain.tracee.threads import ProcessGone
 from pytest_causechain.tracee.tracee import OPTIONS, SCRATCH, SCRATCH_DATA, inject
@@ -53,7 +43,7 @@ CODE_AT = SCRATCH + 64
 # The names of the files for the next copy's outputs, then those of all others.
 OUTPUTS_AT, OUTPUT_ROOM = SCRATCH_DATA + 2048, 32
 PATHS_AT = OUTPUTS_AT + 2 * OUTPUT_ROOM
-CODE_LIMIT, PATHS_LIMIT = SCRATCH + PAGE - CODE_AT, SCRATCH_DATA + PAGE - PATHS_AT
+CODE_LIMIT, PATHS_LIMIT = SCRATCH + linux.PAGE - CODE_AT, SCRATCH_DATA + linux.PAGE - PATHS_AT
 # ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF; struct itimerval.
 INTERVAL_TIMERS, INTERVAL_SIZE = 3, 32
 
@@ -66,27 +56,21 @@ class SystemCalls:
         self._results = results
         self.count = 0
 
-    def call(self, name: str, *arguments: int) -> int:
-        """Add a call; the number of its result."""
-        for register, value in zip(("rdi", "rsi", "rdx"), arguments, strict=False):
+    def call(self, name: str, *arguments: int, on: int | None = None) -> int:
+        """Add a call; the number of its result. `on` is that of an earlier one, a descriptor: the first argument."""
+        registers = iter(("rdi", "rsi", "rdx"))
+        if on is not None:
+            next(registers)
+            self._code += FETCH_RAX + QUAD.pack(self._results + 8 * on) + RAX_TO_RDI
+        for register, value in zip(registers, arguments, strict=False):
             self._code += LOAD[register] + QUAD.pack(value)
-        return self._finish(name)
-
-    def call_on(self, result: int, name: str, *arguments: int) -> int:
-        """The same with an earlier result, a descriptor, as the first argument."""
-        self._code += FETCH_RAX + QUAD.pack(self._results + 8 * result) + RAX_TO_RDI
-        for register, value in zip(("rsi", "rdx"), arguments, strict=False):
-            self._code += LOAD[register] + QUAD.pack(value)
-        return self._finish(name)
-
-    def _finish(self, name: str) -> int:
-        self._code += LOAD["rax"] + QUAD.pack(SYSCALLS[name]) + SYSCALL_INSTRUCTION
+        self._code += LOAD["rax"] + QUAD.pack(linux.SYSCALLS[name]) + linux.SYSCALL_INSTRUCTION
         self._code += STORE_RAX + QUAD.pack(self._results + 8 * self.count)
         self.count += 1
         return self.count - 1
 
     def assemble(self) -> bytes:
-        return bytes(self._code) + INT3
+        return bytes(self._code) + linux.INT3
 
 
 def assemble_fork(flags: int, number_at: int) -> bytes:
@@ -95,8 +79,8 @@ def assemble_fork(flags: int, number_at: int) -> bytes:
     ask for it."""
     code = LOAD["rdi"] + QUAD.pack(flags) + LOAD["rsi"] + QUAD.pack(0)  # on the same stack
     code += LOAD["r10"] + QUAD.pack(number_at)
-    code += LOAD["rax"] + QUAD.pack(SYSCALLS["clone"]) + SYSCALL_INSTRUCTION + TEST_EAX
-    back = INT3 + JUMP_SHORT
+    code += LOAD["rax"] + QUAD.pack(linux.SYSCALLS["clone"]) + linux.SYSCALL_INSTRUCTION + TEST_EAX
+    back = linux.INT3 + JUMP_SHORT
     code += JUMP_IF_ZERO + bytes([len(back) + 1]) + back
     return code + (-len(code) - 1).to_bytes(1, "little", signed=True)
 
@@ -151,15 +135,16 @@ class Template:
                 if output is None:
                     paths += f"/proc/self/fd/{descriptor.number}\0".encode()
                 flags = descriptor.flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
-                opened[descriptor.shared_with] = calls.call("open", at, flags, 0)
-                calls.call_on(opened[descriptor.shared_with], "lseek", descriptor.position, os.SEEK_SET)
-            calls.call_on(opened[descriptor.shared_with], "dup3", descriptor.number, descriptor.flags & os.O_CLOEXEC)
+                number = opened[descriptor.shared_with] = calls.call("open", at, flags, 0)
+                calls.call("lseek", descriptor.position, os.SEEK_SET, on=number)
+            number = opened[descriptor.shared_with]
+            calls.call("dup3", descriptor.number, descriptor.flags & os.O_CLOEXEC, on=number)
         for number in opened.values():
-            calls.call_on(number, "close")
+            calls.call("close", on=number)
         number_at = find_thread_number(subject)
-        flags = CLONE_PARENT | CLONE_PTRACE | signal.SIGCHLD | (CLONE_CHILD_CLEARTID if number_at else 0)
-        if number_at and self._is_root:
-            flags |= CLONE_CHILD_SETTID
+        flags = linux.CLONE_PARENT | linux.CLONE_PTRACE | signal.SIGCHLD
+        if number_at:
+            flags |= linux.CLONE_CHILD_CLEARTID | (linux.CLONE_CHILD_SETTID if self._is_root else 0)
         code = assemble_fork(flags, number_at) + calls.assemble()
         if len(code) > CODE_LIMIT or len(paths) > PATHS_LIMIT:
             raise CannotCopy("too many open files")
@@ -183,7 +168,7 @@ class Template:
             except BaseException:
                 streams.close()
                 raise
-            try:
+            with copy.ended_by_errors():
                 copy.settle()
                 os.setpgid(copy.pid, copy.pid)
                 self._open_files(copy)
@@ -192,9 +177,6 @@ class Template:
                 copy.deferred.extend(self._signals)
                 if self._roams:
                     os.sched_setaffinity(copy.pid, self._processors)
-            except BaseException:
-                copy.kill()
-                raise
         return copy
 
     def _fork(self) -> int:
@@ -234,7 +216,7 @@ def find_thread_number(subject: Subject) -> int:
     tell."""
     subject.write(SCRATCH_DATA, bytes(8))
     with contextlib.suppress(OSError):
-        inject(subject, "prctl", PR_GET_TID_ADDRESS, SCRATCH_DATA)
+        inject(subject, "prctl", linux.PR_GET_TID_ADDRESS, SCRATCH_DATA)
     return int.from_bytes(subject.read(SCRATCH_DATA, 8), "little")
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pytest_causechain.kernel.processes import Descriptor, read_descriptors
 from pytest_causechain.model.alteration import OpenFile
-from pytest_causechain.sandbox.subject import Subject, identity
+from pytest_causechain.sandbox.subject import Subject, identity, read_all
 from pytest_causechain.tracee.tracee import WORD, Tracee, call_function, inject
 
 # struct _IO_FILE of glibc, in which since 1997 only new members at the end have changed: flags; pointers into the
@@ -31,6 +31,7 @@ BUFFER_LIMIT = 16 << 20
 CONTENT_LIMIT = 16 << 20
 PRIVATE = "causechain-file"
 STDOUT, STDERR = -1, -2
+OUTPUTS = {STDOUT: "stdout", STDERR: "stderr"}
 # How a file was opened, without what was to be done with it at that time.
 OPENING_FLAGS = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC
 KINDS = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISDIR, "directory"))
@@ -166,15 +167,12 @@ def read_files(subject: Subject) -> tuple[OpenFile, ...]:
 
 def _outputs(subject: Subject) -> dict[int, tuple[int, int]]:
     """Which files they are, by our numbers."""
-    return {
-        STDOUT: identity(os.fstat(subject.streams.stdout)),
-        STDERR: identity(os.fstat(subject.streams.stderr)),
-    }
+    return {number: identity(os.fstat(getattr(subject.streams, name))) for number, name in OUTPUTS.items()}
 
 
 def _read_output(subject: Subject, number: int, places: list[Descriptor], streams: dict[int, Stream]) -> OpenFile:
-    content = subject.outputs()[0 if number == STDOUT else 1]
-    name = "stdout" if number == STDOUT else "stderr"
+    name = OUTPUTS[number]
+    content = read_all(getattr(subject.streams, name))
     position = places[0].position if places else 0
     stream = next((streams[d.number] for d in places if d.number in streams), None)
     if stream is None:
@@ -234,7 +232,7 @@ def replace_file(subject: Subject, file: OpenFile) -> None:
     descriptors = read_descriptors(subject.pid)
     if file.role == "output":
         places = [d for d in descriptors if d.file == _outputs(subject)[file.number]]
-        _rewrite(subject.streams.stdout if file.number == STDOUT else subject.streams.stderr, file.content)
+        _rewrite(getattr(subject.streams, OUTPUTS[file.number]), file.content)
         for place in places:
             inject(subject, "lseek", place.number, file.position, os.SEEK_SET)
     else:

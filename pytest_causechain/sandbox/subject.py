@@ -18,40 +18,24 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
+from pytest_causechain.kernel import linux
 from pytest_causechain.kernel.elf import find_symbols
-from pytest_causechain.kernel.linux import (
-    ATTACH,
-    CONT,
-    INT3,
-    INTERRUPT,
-    MAP_PRIVATE_FIXED_ANONYMOUS,
-    NO_FILE,
-    NOTIFICATION_CONTINUE,
-    NOTIFICATION_RECEIVE,
-    NOTIFICATION_SEND,
-    PAGE,
-    PROT_READ_EXECUTE,
-    PROT_READ_WRITE,
-    PTRACE,
-    SEIZE,
-    SYSCALL_INSTRUCTION,
-    TRACEME,
-    WAIT_ALL,
-    die_with_parent,
-    fix_addresses,
-    listen_to,
-    ptrace,
-    spare_others,
+from pytest_causechain.kernel.linux import die_with_parent, fix_addresses, listen_to, ptrace
+from pytest_causechain.kernel.processes import (
+    NotMapped,
+    end_group,
+    entry_point,
+    find_process,
+    locate_modules,
+    read_mappings,
+    roam,
 )
-from pytest_causechain.kernel.processes import NotMapped, end_group, entry_point, locate_modules, read_mappings, roam
 from pytest_causechain.model.isolation import NO_BOUNDS, Bounds
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.runs import Command
-from pytest_causechain.sandbox.isolation import limit_self
-from pytest_causechain.sandbox.stage import UNTOUCHED, Stage, View
+from pytest_causechain.sandbox.isolation import OPEN_STAGE, UNTOUCHED, Stage, View, limit_self
 from pytest_causechain.tracee.tracee import (
     OPTIONS,
     SCRATCH,
@@ -96,7 +80,7 @@ class Streams:
 
 
 class Subject(Tracee):
-    """A run of the program that a command starts, with a view of its own on a stage, where there is one."""
+    """A run of the program that a command starts, with a view of its own on a stage."""
 
     def __init__(
         self,
@@ -104,7 +88,7 @@ class Subject(Tracee):
         command: Command,
         streams: Streams,
         landmarks: Landmarks = UNKNOWN,
-        stage: Stage | None = None,
+        stage: Stage = OPEN_STAGE,
     ) -> None:
         super().__init__(pid, landmarks)
         self.command = command
@@ -114,14 +98,12 @@ class Subject(Tracee):
 
     def enter_stage(self, before: View) -> None:
         """`before` is what it has seen so far."""
-        if self.stage is not None:
-            self.view = self.stage.enter(self, before)
+        self.view = self.stage.enter(self, before)
 
     def close(self) -> None:
         super().close()
         self.streams.close()
-        if self.stage is not None:
-            self.stage.leave(self.view)
+        self.stage.leave(self.view)
 
     def outputs(self) -> tuple[bytes, bytes]:
         return self.streams.read()
@@ -132,7 +114,7 @@ def launch(
     relocated: bool,
     deadline: float,
     libraries: Sequence[str] = (),
-    stage: Stage | None = None,
+    stage: Stage = OPEN_STAGE,
     bounds: Bounds = NO_BOUNDS,
     roams: bool = True,
 ) -> Subject:
@@ -140,33 +122,27 @@ def launch(
     nothing of its own has run. `libraries` are those that count as its own code. Unless it `roams`, it stays on the
     processors that we are on."""
     command.require_directory()
-    stdin = os.memfd_create("stdin")
-    try:
-        with open(stdin, "wb", closefd=False) as file:
-            file.write(command.stdin)
-        streams = Streams(identity(os.fstat(stdin)))
+    with open(os.memfd_create("stdin"), "wb") as stdin:
+        stdin.write(command.stdin)
+        stdin.flush()
+        streams = Streams(identity(os.fstat(stdin.fileno())))
         try:
-            subject = Subject(start(command, stdin, streams, stage, bounds, roams), command, streams, stage=stage)
+            pid = start(command, stdin.fileno(), streams, stage, bounds, roams)
+            subject = Subject(pid, command, streams, stage=stage)
         except BaseException:
             streams.close()
             raise
-    finally:
-        os.close(stdin)
-    try:
-        prepare(subject, relocated, deadline, libraries)
-    except NotReached as missed:
-        subject.kill()
-        if missed.status is None:
-            raise BudgetUsedUp from None
-        raise CannotStart(f"{command.program.path} ends before its first instruction") from None
-    except NotMapped as missing:
-        subject.kill()
-        if missing.path in libraries:
-            raise Refusal(explain_other_libraries(missing.path)) from None
-        raise CannotStart(str(missing)) from None
-    except BaseException:
-        subject.kill()
-        raise
+    with subject.ended_by_errors():
+        try:
+            prepare(subject, relocated, deadline, libraries)
+        except NotReached as missed:
+            if missed.status is None:
+                raise BudgetUsedUp from None
+            raise CannotStart(f"{command.program.path} ends before its first instruction") from None
+        except NotMapped as missing:
+            if missing.path in libraries:
+                raise Refusal(explain_other_libraries(missing.path)) from None
+            raise CannotStart(str(missing)) from None
     return subject
 
 
@@ -183,18 +159,16 @@ def prepare(subject: Subject, relocated: bool, deadline: float, libraries: Seque
     vdso = next(m for m in mappings if m.name == "[vdso]")  # there even in static programs
     code = subject.read(vdso.start, vdso.end - vdso.start)
     load_map = locate_modules(mappings, path, relocated)
-    subject.landmarks = Landmarks(load_map, vdso.start + code.index(SYSCALL_INSTRUCTION))
+    subject.landmarks = Landmarks(load_map, vdso.start + code.index(linux.SYSCALL_INSTRUCTION))
     # Before the libraries come, to which the kernel gives the next free places.
-    for address, protection in ((SCRATCH, PROT_READ_EXECUTE), (SCRATCH_DATA, PROT_READ_WRITE)):
-        inject(subject, "mmap", address, PAGE, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
-    subject.write(SCRATCH, INT3)
+    for address, protection in ((SCRATCH, linux.PROT_READ_EXECUTE), (SCRATCH_DATA, linux.PROT_READ_WRITE)):
+        inject(subject, "mmap", address, linux.PAGE, protection, linux.MAP_PRIVATE_FIXED_ANONYMOUS, linux.NO_FILE, 0)
+    subject.write(SCRATCH, linux.INT3)
     stage, inputs = subject.stage, subject.command.inputs
-    if stage is not None:
-        stage.admit(subject)
-        stage.reserve(inputs)
+    stage.admit(subject)
+    stage.reserve(inputs)
     subject.enter_stage(UNTOUCHED)
-    if stage is not None:
-        stage.restore(subject, subject.view, inputs)
+    stage.restore(subject, subject.view, inputs)
     entry = entry_point(pid)
     if subject.registers().rip != entry:  # as it is in a static program
         subject.run_to([Stop(load_map.to_file(entry), 1)], deadline)
@@ -237,7 +211,7 @@ def require_tracing() -> None:
         os._exit(0)
     os.close(gate)
     try:
-        ptrace(SEIZE, pid)
+        ptrace(linux.SEIZE, pid)
     except OSError as error:
         raise Hopeless(
             f"this system does not let programs be traced ({error.strerror} from ptrace): in a container allow it "
@@ -246,10 +220,10 @@ def require_tracing() -> None:
     finally:
         os.close(opener)
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, WAIT_ALL)
+        os.waitpid(pid, linux.WAIT_ALL)
 
 
-def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, bounds: Bounds, roams: bool) -> int:
+def start(command: Command, stdin: int, streams: Streams, stage: Stage, bounds: Bounds, roams: bool) -> int:
     """The pid of the program, stopped before its first instruction."""
     # Through /proc: a description of its own, read-only and at the beginning. Never a pipe: that is read once.
     feed = os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY)
@@ -274,9 +248,7 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, b
             os.setpgid(0, 0)
             os.chdir(os.fsencode(command.cwd))
             limit_self(bounds)
-            if stage is not None:
-                stage.admit_self()
-                spare_others(others)
+            stage.admit_self(others)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the mask survives an exec
             for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and that survives an exec too
                 signal.signal(ignored, signal.SIG_DFL)
@@ -286,33 +258,33 @@ def start(command: Command, stdin: int, streams: Streams, stage: Stage | None, b
     os.close(feed)
     os.close(gate)
     try:
-        ptrace(SEIZE, pid, 0, OPTIONS)
+        ptrace(linux.SEIZE, pid, 0, OPTIONS)
         os.write(opener, GO)
     except OSError:
         os.kill(pid, signal.SIGKILL)
     finally:
         os.close(opener)
-    if not os.WIFSTOPPED(os.waitpid(pid, WAIT_ALL)[1]):
+    if not os.WIFSTOPPED(os.waitpid(pid, linux.WAIT_ALL)[1]):
         raise CannotStart(f"{command.program.path} cannot be started, or not be traced")
     # It is still within its execve(2), whose result would take the place of what we put into its registers.
-    ptrace(INTERRUPT, pid)
-    ptrace(CONT, pid)
-    os.waitpid(pid, WAIT_ALL)
+    ptrace(linux.INTERRUPT, pid)
+    ptrace(linux.CONT, pid)
+    os.waitpid(pid, linux.WAIT_ALL)
     return pid
 
 
 def traces_itself(command: Command, directory: str, deadline: float) -> bool:
     """It, or one that it has started for that, when it runs in this directory."""
     deadline = min(deadline, time.monotonic() + MOST_SECONDS)
-    with _run(command, directory) as (process, listener), _open_pidfd(process.pid) as ended:
+    with _run(command, directory) as (process, listener), open(os.pidfd_open(process.pid), "rb", buffering=0) as ended:
         poll = select.poll()
-        for descriptor in (listener, ended):
+        for descriptor in (listener, ended.fileno()):
             poll.register(descriptor, select.POLLIN)
         while (left := deadline - time.monotonic()) > 0:
             ready = [descriptor for descriptor, _ in poll.poll(1000 * left)]
             if listener in ready and _is_self_tracing(listener, process.pid):
                 return True
-            if ended in ready:
+            if ended.fileno() in ready:
                 break
     return False
 
@@ -321,19 +293,16 @@ def _is_self_tracing(listener: int, pid: int) -> bool:
     """What the next call is for; any other may go on."""
     notification = bytearray(NOTIFICATION.size)
     try:
-        fcntl.ioctl(listener, NOTIFICATION_RECEIVE, notification)
+        fcntl.ioctl(listener, linux.NOTIFICATION_RECEIVE, notification)
         number, caller, *_, request, target = NOTIFICATION.unpack(notification)[:8]
-        if (request == TRACEME and _find_process(caller) == pid) or (request in (ATTACH, SEIZE) and target == pid):
+        if request == linux.TRACEME:
+            target = find_process(caller)
+        if request in (linux.TRACEME, linux.ATTACH, linux.SEIZE) and target == pid:
             return True
-        fcntl.ioctl(listener, NOTIFICATION_SEND, RESPONSE.pack(number, 0, 0, NOTIFICATION_CONTINUE))
+        fcntl.ioctl(listener, linux.NOTIFICATION_SEND, RESPONSE.pack(number, 0, 0, linux.NOTIFICATION_CONTINUE))
     except OSError:  # the caller has been killed meanwhile
         pass
     return False
-
-
-def _find_process(thread: int) -> int:
-    status = Path(f"/proc/{thread}/status").read_text()
-    return int(status.partition("\nTgid:")[2].split()[0])
 
 
 @contextlib.contextmanager
@@ -344,7 +313,7 @@ def _run(command: Command, directory: str) -> Iterator[tuple[subprocess.Popen[by
     def prepare() -> None:
         die_with_parent()
         limit_self()
-        socket.send_fds(theirs, [b"."], [listen_to(PTRACE)])
+        socket.send_fds(theirs, [b"."], [listen_to(linux.PTRACE)])
 
     with ours, theirs, open(os.memfd_create("stdin"), "w+b") as stdin:
         stdin.write(command.stdin)
@@ -368,12 +337,3 @@ def _run(command: Command, directory: str) -> Iterator[tuple[subprocess.Popen[by
         end_group(process.pid)
         process.kill()
         process.wait()
-
-
-@contextlib.contextmanager
-def _open_pidfd(pid: int) -> Iterator[int]:
-    descriptor = os.pidfd_open(pid)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

@@ -6,22 +6,21 @@ often the program passes them. What writes to a place in memory is found by the 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 
 from iced_x86 import Decoder, Instruction, MemorySizeExt, OpKind, Register, RegisterExt
 
-from pytest_causechain.kernel.linux import EVENT_EXEC, INT3, POKEUSER, Registers, ptrace, read_user
+from pytest_causechain.kernel import linux
+from pytest_causechain.kernel.linux import Registers, ptrace, read_user
 from pytest_causechain.kernel.processes import heap_start, read_mappings, stack_start
 from pytest_causechain.model.alteration import AHEAD, Anchor, Intervention, Part, Spot
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.tracee.effects import NAMES, operand_address, other_way
 from pytest_causechain.tracee.threads import ProcessGone
-from pytest_causechain.tracee.tracee import OPTIONS, TRACE_CHILDREN, Tracee
+from pytest_causechain.tracee.tracee import NotReached, Tracee
 
 # Of struct user, in bytes.
 FIRST_REGISTER, STATUS_REGISTER, CONTROL_REGISTER = 848, 848 + 6 * 8, 848 + 7 * 8
@@ -44,51 +43,16 @@ def watch(
     deadline.
 
     `look` is called with the process standing before it, and may step it."""
-    load_map = process.landmarks.load_map
-    places = {load_map.to_run(address): address for address in addresses}
+    places = {process.landmarks.load_map.to_run(address): address for address in addresses}
     hits: Counter[int] = Counter()
-    process.originals.update((place, process.read(place, 1)) for place in places)
-    process.patches.update(dict.fromkeys(places, INT3))
-    for place in places:
-        process.write(place, INT3)
-    process.threads.set_options(OPTIONS | TRACE_CHILDREN)
-    process.threads.take_turns()
-    sign = 0
-    while True:
-        process.resume(sign)
-        status = process.wait(deadline)
-        if status is None:
-            process.halt()
-            return hits
-        if not os.WIFSTOPPED(status) or status >> 16 == EVENT_EXEC:
-            return hits
-        sign = 0 if status >> 16 else os.WSTOPSIG(status)
-        if sign != signal.SIGTRAP or process.thread != process.pid:
-            continue
-        place = process.registers().rip - 1
-        if place not in process.patches:
-            continue
-        sign = 0
-        address = places[place]
-        hits[address] += 1
-        try:
-            _pass(process, place, hits[address] < most, partial(look, address))
-        except ProcessGone:
-            return hits
-
-
-def _pass(process: Tracee, place: int, again: bool, look: Callable[[], None]) -> None:
-    registers = process.registers()
-    registers.rip = place
-    process.set_registers(registers)
-    process.write(place, process.originals[place])
-    look()
-    if not again:
-        del process.originals[place], process.patches[place]
-        return
-    if process.registers().rip == place:
-        process.step()
-    process.write(place, INT3)
+    with contextlib.suppress(NotReached, ProcessGone):
+        for place in process.hits(places, deadline):
+            address = places[place]
+            hits[address] += 1
+            look(address)
+            if hits[address] >= most:
+                del process.originals[place], process.patches[place]
+    return hits
 
 
 class TooOften(Exception):
@@ -109,7 +73,7 @@ def watch_writes(
     def note() -> None:
         if not read_user(process.pid, STATUS_REGISTER) & HIT:
             return
-        ptrace(POKEUSER, process.pid, STATUS_REGISTER, 0)
+        ptrace(linux.POKEUSER, process.pid, STATUS_REGISTER, 0)
         writes.append(process.registers().rip)
         if len(writes) == until:
             raise _Seen
@@ -117,13 +81,12 @@ def watch_writes(
             raise TooOften
 
     length = watched_length(address, size)
-    ptrace(POKEUSER, process.pid, FIRST_REGISTER, address)
-    ptrace(POKEUSER, process.pid, CONTROL_REGISTER, IN_USE | WRITES | LENGTHS[length])
+    ptrace(linux.POKEUSER, process.pid, FIRST_REGISTER, address)
+    ptrace(linux.POKEUSER, process.pid, CONTROL_REGISTER, IN_USE | WRITES | LENGTHS[length])
     process.on_trap = note
     try:
-        process.run_to(stops, deadline)
-    except _Seen:
-        pass
+        with contextlib.suppress(_Seen):
+            process.run_to(stops, deadline)
     finally:
         process.on_trap = None
     return writes

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from iced_x86 import (
@@ -30,7 +29,8 @@ from iced_x86 import (
 
 from pytest_causechain.kernel.linux import REGISTERS, Registers
 from pytest_causechain.model.alteration import Kind
-from pytest_causechain.tracee.stubs import branch_targets, overwritten
+from pytest_causechain.tracee.stubs import ENDS, branch_targets, overwritten
+from pytest_causechain.tracee.tracee import CALL_ARGUMENTS
 
 if TYPE_CHECKING:  # where it is an enumeration; it is a module of integers
     from iced_x86._iced_x86_py import ConditionCode as Condition
@@ -38,27 +38,18 @@ if TYPE_CHECKING:  # where it is an enumeration; it is a module of integers
 
 # The condition that differs only in where equal values go.
 EQUAL_OTHERWISE = {
-    ConditionCode.L: ConditionCode.LE,
-    ConditionCode.LE: ConditionCode.L,
-    ConditionCode.G: ConditionCode.GE,
-    ConditionCode.GE: ConditionCode.G,
-    ConditionCode.B: ConditionCode.BE,
-    ConditionCode.BE: ConditionCode.B,
-    ConditionCode.A: ConditionCode.AE,
-    ConditionCode.AE: ConditionCode.A,
-}
+    ConditionCode.L: ConditionCode.LE, ConditionCode.LE: ConditionCode.L,
+    ConditionCode.G: ConditionCode.GE, ConditionCode.GE: ConditionCode.G,
+    ConditionCode.B: ConditionCode.BE, ConditionCode.BE: ConditionCode.B,
+    ConditionCode.A: ConditionCode.AE, ConditionCode.AE: ConditionCode.A,
+}  # fmt: skip
 SHORT_JUMP = 0x70  # the upper half of its opcode; those of all others with a condition follow a byte of their own
 TWO_BYTES = 0x0F
 WITH_CONSTANTS = {Mnemonic.MOV, Mnemonic.CMP, Mnemonic.ADD, Mnemonic.SUB, Mnemonic.IMUL, Mnemonic.AND, Mnemonic.OR}
 IMMEDIATES = {
-    OpKind.IMMEDIATE8,
-    OpKind.IMMEDIATE16,
-    OpKind.IMMEDIATE32,
-    OpKind.IMMEDIATE8TO16,
-    OpKind.IMMEDIATE8TO32,
-    OpKind.IMMEDIATE8TO64,
-    OpKind.IMMEDIATE32TO64,
-}
+    OpKind.IMMEDIATE8, OpKind.IMMEDIATE16, OpKind.IMMEDIATE32,
+    OpKind.IMMEDIATE8TO16, OpKind.IMMEDIATE8TO32, OpKind.IMMEDIATE8TO64, OpKind.IMMEDIATE32TO64,
+}  # fmt: skip
 LOOPS = {Mnemonic.LOOPE, Mnemonic.LOOPNE}
 FRAME = {Register.RSP, Register.RBP, Register.RIP, Register.NONE}
 # Of two registers of 32 bits, in both directions: those of 64 compute addresses.
@@ -69,15 +60,9 @@ MOVES = dict.fromkeys((0x01, 0x29, 0x21, 0x09), 0x89) | dict.fromkeys((0x03, 0x2
 # Of floating-point numbers; their second byte follows the one that begins such opcodes.
 FLOAT_OPERATORS = {0x58: (0x5C, "+", "-"), 0x5C: (0x58, "-", "+"), 0x59: (0x5E, "*", "/"), 0x5E: (0x59, "/", "*")}
 FLOAT_ARITHMETIC = {
-    Mnemonic.ADDSD,
-    Mnemonic.SUBSD,
-    Mnemonic.MULSD,
-    Mnemonic.DIVSD,
-    Mnemonic.ADDSS,
-    Mnemonic.SUBSS,
-    Mnemonic.MULSS,
-    Mnemonic.DIVSS,
-}
+    Mnemonic.ADDSD, Mnemonic.SUBSD, Mnemonic.MULSD, Mnemonic.DIVSD,
+    Mnemonic.ADDSS, Mnemonic.SUBSS, Mnemonic.MULSS, Mnemonic.DIVSS,
+}  # fmt: skip
 NO_OPERATION = b"\x90"
 # Jumps without a condition, for as many bytes as those with one have.
 SHORT_ALWAYS, NEAR_ALWAYS = b"\xeb", NO_OPERATION + b"\xe9"
@@ -88,22 +73,10 @@ NOTHING_COMPARED: Compared = {}
 MOST_TURNED, MOST_CONSTANTS = 4, 2
 WRITES = {OpAccess.WRITE, OpAccess.READ_WRITE}
 CALLS = {FlowControl.CALL, FlowControl.INDIRECT_CALL}
-BLOCK_ENDS = {
-    FlowControl.CONDITIONAL_BRANCH,
-    FlowControl.UNCONDITIONAL_BRANCH,
-    FlowControl.INDIRECT_BRANCH,
-    FlowControl.RETURN,
-}
+BLOCK_ENDS = {*ENDS, FlowControl.CONDITIONAL_BRANCH}
 EPILOGUE = {Mnemonic.LEAVE, Mnemonic.POP, Mnemonic.RET}
-ARGUMENTS = {
-    Register.RDI: "rdi",
-    Register.RSI: "rsi",
-    Register.RDX: "rdx",
-    Register.RCX: "rcx",
-    Register.R8: "r8",
-    Register.R9: "r9",
-}
 NAMES = {getattr(Register, name.upper()): name for name in REGISTERS.split() if hasattr(Register, name.upper())}
+ARGUMENTS = {getattr(Register, name.upper()): name for name in CALL_ARGUMENTS}
 SEGMENTS = (Register.FS, Register.GS)
 SCALAR_SIZES = (1, 2, 4, 8)
 
@@ -198,14 +171,8 @@ def _constants(
             yield Variant("constant", instruction.ip, changed, str(was), str(then), surprise=likely.get(then, 2))
 
 
-def find_constant(instruction: Instruction, code: bytes) -> int | None:
-    """What an instruction computes with that is written in the source."""
-    place = locate_constant(instruction, code)
-    return place[2] if place is not None else None
-
-
 def locate_constant(instruction: Instruction, code: bytes) -> tuple[int, int, int] | None:
-    """Where in its code, how many bytes, and the number."""
+    """What it computes with that is written in the source: where in its code, how many bytes, and the number."""
     decoder = Decoder(64, code, ip=instruction.ip)
     offsets = decoder.get_constant_offsets(decoder.decode())
     if is_of_frame(instruction):
@@ -278,16 +245,14 @@ class Effects:
         inside = [i.ip for i in self._instructions]
         firsts = [number for number, ip in enumerate(inside) if ip in leaders]
         ends = [*(inside[number] for number in firsts[1:]), self._begin + len(self._code)]
-        is_barrier = partial(_is_barrier, targets, rows)
-        for first, behind, end in zip(firsts, [*firsts[1:], len(inside)], ends, strict=True):
-            yield BasicBlock(inside[first], end, self._find_watch(inside[first:behind], is_barrier))
 
-    def _find_watch(self, addresses: Sequence[int], is_barrier: Callable[[int], bool]) -> int | None:
-        """The first address in a block that a jump of ours fits at."""
-        for address in addresses:
-            if overwritten(address, self._code[address - self._begin :], is_barrier) is not None:
-                return address
-        return None
+        def has_room(address: int) -> bool:
+            """Whether a jump of ours fits there."""
+            code = self._code[address - self._begin :]
+            return overwritten(address, code, lambda at: at in targets or at in rows) is not None
+
+        for first, behind, end in zip(firsts, [*firsts[1:], len(inside)], ends, strict=True):
+            yield BasicBlock(inside[first], end, next(filter(has_room, inside[first:behind]), None))
 
     def comparisons(self) -> list[int]:
         """The addresses of instructions that compare integers."""
@@ -295,8 +260,8 @@ class Effects:
 
     def constants(self) -> set[int]:
         """The numbers that the code computes with."""
-        found = (find_constant(instruction, self._code_of(instruction)) for instruction in self._instructions)
-        return {constant for constant in found if constant is not None}
+        places = (locate_constant(instruction, self._code_of(instruction)) for instruction in self._instructions)
+        return {place[2] for place in places if place is not None}
 
     def variants(self, compared: Compared, constants: Sequence[int]) -> list[Variant]:
         """Of all instructions."""
@@ -336,7 +301,7 @@ class Effects:
         if not is_store(instruction, self._info):
             return
         size = MemorySizeExt.size(instruction.memory_size)
-        is_float = is_vector(instruction.op1_register) if instruction.op_count > 1 else False
+        is_float = instruction.op_count > 1 and RegisterExt.is_vector_register(instruction.op1_register)
         ip, operand = instruction.ip, write_operand(instruction)
         yield Effect("value", ip, ip, self._watch(ip), size, is_float=is_float, operand=operand)
 
@@ -391,7 +356,7 @@ class Effects:
                 size = 0 if is_call else RegisterExt.size(register)
                 yield Effect("return", address, statement, self._watch(address), size, "rax")
                 return
-            if is_vector(register):
+            if RegisterExt.is_vector_register(register):
                 return  # a floating-point value
 
     def _written(self, instruction: Instruction) -> RegisterName:
@@ -401,14 +366,6 @@ class Effects:
         if instruction.op0_kind != OpKind.REGISTER:
             return Register.NONE
         return instruction.op0_register if self._info.info(instruction).op_access(0) in WRITES else Register.NONE
-
-
-def _is_barrier(targets: set[int], rows: Collection[int], address: int) -> bool:
-    return address in targets or address in rows
-
-
-def is_vector(register: RegisterName) -> bool:
-    return RegisterExt.is_vector_register(register)
 
 
 def is_store(instruction: Instruction, info: InstructionInfoFactory) -> bool:
@@ -428,10 +385,14 @@ def operand_address(instruction: Instruction, registers: Registers) -> int:
     if instruction.is_ip_rel_memory_operand:
         return int(instruction.ip_rel_memory_address)
     address = instruction.memory_displacement
-    for register, scale in ((instruction.memory_base, 1), (instruction.memory_index, instruction.memory_index_scale)):
-        if register != Register.NONE:
-            address += getattr(registers, NAMES[RegisterExt.full_register(register)]) * scale
+    address += sum(getattr(registers, name) * scale for name, scale in _scaled_registers(instruction))
     return int(address) & (1 << 64) - 1
+
+
+def _scaled_registers(instruction: Instruction) -> list[tuple[str, int]]:
+    """What its operand in memory adds up besides the displacement."""
+    terms = ((instruction.memory_base, 1), (instruction.memory_index, instruction.memory_index_scale))
+    return [(NAMES[RegisterExt.full_register(term)], scale) for term, scale in terms if term != Register.NONE]
 
 
 def write_operand(instruction: Instruction) -> str:
@@ -439,12 +400,9 @@ def write_operand(instruction: Instruction) -> str:
     if instruction.is_ip_rel_memory_operand:
         return f"$rip + {instruction.ip_rel_memory_address - instruction.ip}"
     displacement = ctypes.c_int64(instruction.memory_displacement).value
-    terms = [str(displacement)]
-    for register, scale in ((instruction.memory_base, 1), (instruction.memory_index, instruction.memory_index_scale)):
-        if register != Register.NONE:
-            # To gdb some registers are pointers.
-            terms.append(f"(long) ${NAMES[RegisterExt.full_register(register)]} * {scale}")
-    return " + ".join(terms)
+    # To gdb some registers are pointers.
+    terms = [f"(long) ${name} * {scale}" for name, scale in _scaled_registers(instruction)]
+    return " + ".join([str(displacement), *terms])
 
 
 def other_way(instruction: Instruction, flags: int) -> int:

@@ -13,20 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from pytest_causechain.kernel.linux import (
-    CONT,
-    DETACH,
-    EVENT_CLONE,
-    EVENT_STOP,
-    FUTEX,
-    INTERRUPT,
-    PROCESS_CLOCK,
-    SETOPTIONS,
-    SINGLESTEP,
-    WAIT_ALL,
-    event_message,
-    ptrace,
-)
+from pytest_causechain.kernel import linux
+from pytest_causechain.kernel.linux import event_message, ptrace
 from pytest_causechain.kernel.processes import has_ended, is_thread, list_threads, waiting_call
 
 # Where the process has other threads, the signal that should wake us may now and then go to one of them.
@@ -100,7 +88,7 @@ class Threads:
 
     def _wait_for(self, thread: int, block: bool = False) -> int | None:
         try:
-            found, status, usage = os.wait4(thread, WAIT_ALL | (0 if block else os.WNOHANG))
+            found, status, usage = os.wait4(thread, linux.WAIT_ALL | (0 if block else os.WNOHANG))
         except ChildProcessError:
             if thread == self.pid:
                 raise
@@ -118,9 +106,9 @@ class Threads:
                 self.reports.append((thread, status))
             return ()
         self._standing.add(thread)
-        if status >> 16 == EVENT_CLONE:
+        if status >> 16 == linux.EVENT_CLONE:
             return (thread, *self._adopt_from(thread))
-        if status >> 16 == EVENT_STOP:
+        if status >> 16 == linux.EVENT_STOP:
             return (thread,)
         self.reports.append((thread, status))
         return ()
@@ -134,10 +122,10 @@ class Threads:
             self._running.update({*list_threads(self.pid)} - self._standing)
             return ()
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
-            if not os.WIFSTOPPED(os.waitpid(thread, WAIT_ALL)[1]):
+            if not os.WIFSTOPPED(os.waitpid(thread, linux.WAIT_ALL)[1]):
                 return ()
             if not is_thread(self.pid, thread):
-                ptrace(DETACH, thread)  # a process made by clone(2): as other children it is none of our concern
+                ptrace(linux.DETACH, thread)  # a process made by clone(2): as other children it is none of our concern
                 return ()
             self._standing.add(thread)
             if self.on_birth is not None:
@@ -152,7 +140,7 @@ class Threads:
     def _halt(self, threads: set[int]) -> None:
         for thread in threads:
             with contextlib.suppress(ProcessLookupError):
-                ptrace(INTERRUPT, thread)
+                ptrace(linux.INTERRUPT, thread)
         deadline = time.monotonic() + HALT_SECONDS
         while left := threads & self._running:
             for thread in left:
@@ -165,7 +153,7 @@ class Threads:
                 break
             signal.sigtimedwait({signal.SIGCHLD}, DOZE_SECONDS)
 
-    def go(self, thread: int, sign: int = 0, request: int = CONT) -> None:
+    def go(self, thread: int, sign: int = 0, request: int = linux.CONT) -> None:
         self._standing.discard(thread)
         self._running.add(thread)
         with contextlib.suppress(ProcessLookupError):  # killed meanwhile: its end will be reported
@@ -212,16 +200,16 @@ class Threads:
             self._asleep_since = now
             if not has_ended(thread) and not self._is_spent():
                 return
-        elif call != FUTEX and now - self._asleep_since < SLEEP_SECONDS:
+        elif call != linux.FUTEX and now - self._asleep_since < SLEEP_SECONDS:
             return
-        if call in (None, FUTEX):
+        if call in (None, linux.FUTEX):
             self._halt({thread})
         self._begin_turn(thread + 1)
 
     def _spent(self) -> float:
         """The processor time of the whole process, since this is that of one thread as long as there are turns."""
         try:
-            return time.clock_gettime(~self.pid << 3 | PROCESS_CLOCK)
+            return time.clock_gettime(~self.pid << 3 | linux.PROCESS_CLOCK)
         except OSError:  # it is gone
             return self._spent_before
 
@@ -263,7 +251,7 @@ class Threads:
 
     def step(self, thread: int) -> int:
         """One instruction of one thread; the status of its next stop."""
-        ptrace(SINGLESTEP, thread)
+        ptrace(linux.SINGLESTEP, thread)
         # The end of the first thread is not reported before all others have been waited for.
         block = thread != self.pid or self._standing == {self.pid}
         while (status := self._wait_for(thread, block)) is None:
@@ -274,19 +262,19 @@ class Threads:
             if thread == self.pid:
                 self.reports.append((thread, status))
             raise ProcessGone(self.pid)
-        if status >> 16 == EVENT_CLONE:
+        if status >> 16 == linux.EVENT_CLONE:
             self._adopt_from(thread)
         return status
 
     def set_options(self, options: int) -> None:
         for thread in self._standing:
             with contextlib.suppress(ProcessLookupError):
-                ptrace(SETOPTIONS, thread, 0, options)
+                ptrace(linux.SETOPTIONS, thread, 0, options)
 
     def release(self) -> None:
         """To somebody else, who finds the process stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         for thread in self._standing:
             with contextlib.suppress(ProcessLookupError):
-                ptrace(DETACH, thread)
+                ptrace(linux.DETACH, thread)
         self._standing.clear()

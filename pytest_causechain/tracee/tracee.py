@@ -10,48 +10,22 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Literal, Self
 
-from pytest_causechain.kernel.linux import (
-    DETACH,
-    EVENT_EXEC,
-    EVENT_EXIT,
-    EVENT_FORK,
-    EVENT_VFORK,
-    EVENT_VFORK_DONE,
-    EXIT_KILL,
-    GETREGS,
-    GETREGSET,
-    INT3,
-    NT_X86_XSTATE,
-    PAGE,
-    SETREGS,
-    SETREGSET,
-    SYSCALLS,
-    TRACE_CLONE,
-    TRACE_EXEC,
-    TRACE_FORK,
-    TRACE_VFORK,
-    TRACE_VFORK_DONE,
-    WAIT_ALL,
-    IoVector,
-    Registers,
-    event_message,
-    ptrace,
-    send_signal,
-)
+from pytest_causechain.kernel import linux
+from pytest_causechain.kernel.linux import IoVector, Registers, event_message, ptrace, send_signal
 from pytest_causechain.kernel.processes import end_group, list_threads
 from pytest_causechain.model.load_map import NOWHERE, LoadMap
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.tracee.threads import DOZE_SECONDS, ProcessGone, Threads
 
 # EXIT_KILL: no tracee survives us.
-OPTIONS = EXIT_KILL | TRACE_EXEC | TRACE_CLONE
+OPTIONS = linux.EXIT_KILL | linux.TRACE_EXEC | linux.TRACE_CLONE
 # Needed while the program's code is patched.
-TRACE_CHILDREN = TRACE_FORK | TRACE_VFORK | TRACE_VFORK_DONE
+TRACE_CHILDREN = linux.TRACE_FORK | linux.TRACE_VFORK | linux.TRACE_VFORK_DONE
 ARGUMENTS = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
 CALL_ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 RED_ZONE = 128
@@ -61,20 +35,20 @@ WORD = struct.Struct("<Q")
 # Two pages of our own in the program, far from where the kernel puts its mappings: code, which begins with a
 # breakpoint, then data.
 SCRATCH = 0x2000_0000_0000
-SCRATCH_DATA = SCRATCH + PAGE
+SCRATCH_DATA = SCRATCH + linux.PAGE
 
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP,
 }  # fmt: skip
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 LIMITS = {signal.SIGXFSZ, signal.SIGXCPU}
-CHILD_EVENTS = {EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE}
+CHILD_EVENTS = {linux.EVENT_FORK, linux.EVENT_VFORK, linux.EVENT_VFORK_DONE}
 # An injected call that takes longer may need what another thread holds, such as a lock.
 ALONE_SECONDS = 0.05
 
 
 class NotReached(Exception):
-    """The program ended before the stop, or its time was over: then `status` is None."""
+    """The program ended before the stop, or became another one; or its time was over: then `status` is None."""
 
     def __init__(self, status: int | None) -> None:
         super().__init__()
@@ -88,10 +62,6 @@ class End:
     kind: Literal["exit", "signal", "timeout"]
     code: int
     frames: tuple[int, ...] = ()
-
-
-# Called with a crashed process while it still stands at the faulting instruction.
-CrashVisitor = Callable[["Tracee", tuple[int, ...]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +112,7 @@ class Tracee:
 
     def registers(self) -> Registers:
         registers = Registers()
-        ptrace(GETREGS, self.thread, 0, ctypes.addressof(registers))
+        ptrace(linux.GETREGS, self.thread, 0, ctypes.addressof(registers))
         return registers
 
     def registers_of(self, thread: int) -> Registers:
@@ -150,7 +120,7 @@ class Tracee:
             return self.registers()
 
     def set_registers(self, registers: Registers) -> None:
-        ptrace(SETREGS, self.thread, 0, ctypes.addressof(registers))
+        ptrace(linux.SETREGS, self.thread, 0, ctypes.addressof(registers))
 
     def jump(self, address: int) -> None:
         """Go on from another place."""
@@ -166,7 +136,7 @@ class Tracee:
 
     def settle(self) -> None:
         """Wait for the first stop of a process that was just made."""
-        if not os.WIFSTOPPED(os.waitpid(self.pid, WAIT_ALL)[1]):
+        if not os.WIFSTOPPED(os.waitpid(self.pid, linux.WAIT_ALL)[1]):
             raise ProcessGone(self.pid)
 
     def wait(self, deadline: float | None = None) -> int | None:
@@ -208,7 +178,7 @@ class Tracee:
             return False
         self.thread = thread
         self.threads.give_turn(thread)
-        if event == EVENT_EXEC:  # the code is another one
+        if event == linux.EVENT_EXEC:  # the code is another one
             self.patches.clear()
             self.originals.clear()
         return True
@@ -227,7 +197,7 @@ class Tracee:
         with self.selected(thread):
             registers = self.registers()
             registers.rip -= 1
-            if self.patches.get(registers.rip) != INT3:
+            if self.patches.get(registers.rip) != linux.INT3:
                 return False
             self.set_registers(registers)
         return True
@@ -235,10 +205,7 @@ class Tracee:
     def _pass_breakpoint(self, thread: int) -> None:
         """Only the first thread's executions count."""
         with self.selected(thread), contextlib.suppress(ProcessGone, ProcessLookupError):
-            address = self.registers().rip
-            self.write(address, self.originals[address][:1])
-            self.step()
-            self.write(address, INT3)
+            self.step_over(self.registers().rip)
         self.threads.resume()
 
     @contextlib.contextmanager
@@ -256,7 +223,7 @@ class Tracee:
         while True:
             status = self.threads.step(self.thread)
             if status >> 16:  # an event within a system call: let it complete
-                if status >> 16 == EVENT_EXIT:
+                if status >> 16 == linux.EVENT_EXIT:
                     raise ProcessGone(self.pid)
                 continue
             sign = os.WSTOPSIG(status)
@@ -278,31 +245,23 @@ class Tracee:
             self._run_to(self.landmarks.load_map.to_run(stop.address), stop.visit, deadline)
 
     def _run_to(self, address: int, visits: int, deadline: float) -> None:
-        self.threads.set_options(OPTIONS | TRACE_CHILDREN)
-        self.threads.take_turns()
-        self.originals[address] = self.read(address, 1)
         if self.registers().rip == address:
             self._pass()  # the execution we stand before was counted when we came here
-        for visit in range(visits):
-            if visit:
-                self._pass()
-            self.patches[address] = INT3
-            self.write(address, INT3)
-            self._run_into(address, deadline)
-            registers = self.registers()
-            registers.rip = address
-            self.set_registers(registers)
-            self.write(address, self.originals[address])
+        for visit, _ in enumerate(self.hits([address], deadline), 1):
+            if visit == visits:
+                break
         self.originals.clear()
         self.patches.clear()
 
-    def _pass(self) -> None:
-        self.step()
-        if self.on_trap is not None:
-            self.on_trap()
-
-    def _run_into(self, address: int, deadline: float) -> None:
-        """Resume until the breakpoint is hit, handing the program its signals."""
+    def hits(self, addresses: Collection[int], deadline: float) -> Iterator[int]:
+        """Run on, and stop before each execution of these addresses by the first thread, with the code there as it was.
+        A breakpoint that is taken out of the patches then does not come back. NotReached when there are no more."""
+        self.threads.set_options(OPTIONS | TRACE_CHILDREN)
+        self.threads.take_turns()
+        self.originals.update((address, self.read(address, 1)) for address in addresses)
+        self.patches.update(dict.fromkeys(addresses, linux.INT3))
+        for address in addresses:
+            self.write(address, linux.INT3)
         sign = 0
         while True:
             self.resume(sign)
@@ -310,31 +269,51 @@ class Tracee:
             if status is None:
                 self.halt()
                 raise NotReached(None)
-            if not os.WIFSTOPPED(status):
+            if not os.WIFSTOPPED(status) or status >> 16 == linux.EVENT_EXEC:
                 raise NotReached(status)
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
-            if sign == signal.SIGTRAP and self.thread == self.pid:
-                if self.registers().rip - 1 == address:
-                    return
-                if self.on_trap is not None:
-                    self.on_trap()
-                    sign = 0
+            if sign != signal.SIGTRAP or self.thread != self.pid:
+                continue
+            address = self.registers().rip - 1
+            if address in self.patches:
+                sign = 0
+                self.jump(address)
+                self.write(address, self.originals[address])
+                yield address
+                if address in self.patches:
+                    if self.registers().rip == address:
+                        self._pass()
+                    self.write(address, linux.INT3)
+            elif self.on_trap is not None:
+                sign = 0
+                self.on_trap()
+
+    def _pass(self) -> None:
+        self.step()
+        if self.on_trap is not None:
+            self.on_trap()
+
+    def step_over(self, address: int) -> None:
+        """The instruction there, in the place of which stands a breakpoint."""
+        self.write(address, self.originals[address][:1])
+        self.step()
+        self.write(address, linux.INT3)
 
     def _care_for_children(self, thread: int, event: int) -> None:
         """A child that the program just made is not our concern: it runs on with the code as it was.
 
         One of vfork uses the program's own memory; the program sleeps until that child has left it, and its other
         threads must do so too."""
-        if event == EVENT_VFORK_DONE:
+        if event == linux.EVENT_VFORK_DONE:
             for address, data in self.patches.items():
                 self.write(address, data)
             self.threads.resume()
             return
-        if event == EVENT_VFORK and self.patches:
+        if event == linux.EVENT_VFORK and self.patches:
             self._halt_threads()
         with contextlib.suppress(ProcessLookupError):  # killed meanwhile: its end will be reported
             self._release_child(event_message(thread))
-        if event == EVENT_VFORK and self.patches:
+        if event == linux.EVENT_VFORK and self.patches:
             self.threads.go_alone(thread)
         else:
             self.threads.go(thread)
@@ -345,7 +324,7 @@ class Tracee:
             child.settle()
             for address, data in self.originals.items():
                 child.write(address, data)
-            ptrace(DETACH, child.pid)
+            ptrace(linux.DETACH, child.pid)
         except (OSError, ProcessGone):  # it is gone already
             pass
         finally:
@@ -360,9 +339,9 @@ class Tracee:
         standing = self.threads.standing
         self.thread = self.pid if self.pid in standing or not standing else standing[0]
 
-    def finish(self, deadline: float, on_crash: CrashVisitor | None = None) -> End:
+    def finish(self, deadline: float) -> End:
         """Run to the end."""
-        finish = Finish(self, on_crash)
+        finish = Finish(self)
         while (end := finish.take(self.wait(deadline))) is None:
             pass
         return end
@@ -389,6 +368,22 @@ class Tracee:
                 return
             rbp = above
 
+    def __enter__(self) -> Self:
+        """At the end of the `with` block it is killed."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    @contextlib.contextmanager
+    def ended_by_errors(self) -> Iterator[None]:
+        """Killed only when the `with` block fails."""
+        try:
+            yield
+        except BaseException:
+            self.kill()
+            raise
+
     def kill(self) -> None:
         """End it and all it started in its process group; only the first call does."""
         if self._memory < 0:
@@ -399,7 +394,7 @@ class Tracee:
         # A child that it made amid its end is traced from birth on, though we never learned of it: it stays until it
         # is waited for.
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-self.pid, WAIT_ALL | os.WNOHANG)[0]:
+            while os.waitpid(-self.pid, linux.WAIT_ALL | os.WNOHANG)[0]:
                 pass
         self.close()
 
@@ -413,7 +408,7 @@ class Tracee:
         for thread in (*(threads - {self.pid}), self.pid):
             with contextlib.suppress(ChildProcessError):
                 self.threads.go(thread)  # one that stopped at its exit does not hear SIGKILL
-                while os.WIFSTOPPED(os.waitpid(thread, WAIT_ALL)[1]):
+                while os.WIFSTOPPED(os.waitpid(thread, linux.WAIT_ALL)[1]):
                     self.threads.go(thread)
 
     def close(self) -> None:
@@ -421,12 +416,16 @@ class Tracee:
         self._memory = -1
 
 
+def is_crash(status: int | None) -> bool:
+    """Whether a process stands at an instruction that crashes it."""
+    return status is not None and os.WIFSTOPPED(status) and not status >> 16 and os.WSTOPSIG(status) in CRASHES
+
+
 class Finish:
     """A process on its way to its end, from now on."""
 
-    def __init__(self, process: Tracee, on_crash: CrashVisitor | None = None) -> None:
+    def __init__(self, process: Tracee) -> None:
         self.process = process
-        self._on_crash = on_crash
         self._frames: tuple[int, ...] = ()
         process.threads.set_options(OPTIONS)
         process.threads.in_turns = False
@@ -446,12 +445,9 @@ class Finish:
             code = os.WTERMSIG(status)
             # A run that wrote or computed too much was ended by a limit of ours, as one that took too long.
             return End("timeout" if code in LIMITS else "signal", code, self._frames)
-        sign = 0 if status >> 16 else os.WSTOPSIG(status)
-        if sign in CRASHES:
+        if is_crash(status):
             self._frames = process.backtrace()
-            if self._on_crash is not None:
-                self._on_crash(process, self._frames)
-        process.resume(sign)
+        process.resume(0 if status >> 16 else os.WSTOPSIG(status))
         return None
 
 
@@ -473,7 +469,7 @@ def inject(process: Tracee, name: str, *arguments: int | str | bytes) -> int:
     registers = copy.copy(home)
     # Else the kernel may restart the system call it was stopped in, and move rip.
     registers.orig_rax = NO_SYSCALL
-    registers.rax, registers.rip = SYSCALLS[name], process.landmarks.syscall_at
+    registers.rax, registers.rip = linux.SYSCALLS[name], process.landmarks.syscall_at
     for register, value in zip(ARGUMENTS, place(process, arguments), strict=False):
         setattr(registers, register, value)
     process.set_registers(registers)
@@ -504,7 +500,7 @@ def call_function(process: Tracee, function: int, arguments: Iterable[int], time
     state = ctypes.create_string_buffer(1 << 14)
     # Vector registers may hold arguments of the interrupted code, and callees clobber them.
     vector = IoVector(ctypes.addressof(state), len(state))
-    ptrace(GETREGSET, process.thread, NT_X86_XSTATE, ctypes.addressof(vector))
+    ptrace(linux.GETREGSET, process.thread, linux.NT_X86_XSTATE, ctypes.addressof(vector))
     registers = copy.copy(home)
     registers.orig_rax, registers.rax, registers.rip = NO_SYSCALL, 0, function
     registers.rsp = ((home.rsp - RED_ZONE) & -16) - 8  # aligned as just after a call
@@ -513,7 +509,7 @@ def call_function(process: Tracee, function: int, arguments: Iterable[int], time
     process.write(registers.rsp, WORD.pack(SCRATCH))
     process.set_registers(registers)
     after = _run_call(process, time.monotonic() + timeout_seconds)
-    ptrace(SETREGSET, process.thread, NT_X86_XSTATE, ctypes.addressof(vector))
+    ptrace(linux.SETREGSET, process.thread, linux.NT_X86_XSTATE, ctypes.addressof(vector))
     process.set_registers(home)
     return after.rax
 
@@ -533,7 +529,7 @@ def _run_call(process: Tracee, deadline: float) -> Registers:
         if registers.rip == SCRATCH + 1:
             return registers
         sign = 0 if status >> 16 else os.WSTOPSIG(status)
-        if sign in CRASHES or status >> 16 == EVENT_EXIT:
+        if sign in CRASHES or status >> 16 == linux.EVENT_EXIT:
             raise ProcessGone(process.pid)
         if sign:
             process.deferred.append(sign)

@@ -17,21 +17,13 @@ import os
 import signal
 import struct
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
-from pytest_causechain.kernel.linux import (
-    EVENT_EXEC,
-    EVENT_EXIT,
-    INT3,
-    MAP_PRIVATE_FIXED_ANONYMOUS,
-    MAP_SHARED_FIXED,
-    NO_FILE,
-    PAGE,
-    PROT_ALL,
-    PROT_READ_WRITE,
-    TRACE_EXIT,
-)
+from pytest_causechain.kernel import linux
 from pytest_causechain.model.load_map import LOW_HALF, LoadMap, number_of
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.tracee.alteration import watch
@@ -54,8 +46,8 @@ RECORD = struct.Struct("<IIQ")
 # cache, which is faster than fewer interruptions.
 AREAS, AREA_DISTANCE = 0x2100_0000_0000, 1 << 21
 CAPACITY = 1 << 16
-AREA_SIZE = PAGE + CAPACITY * RECORD_SIZE
-BUFFER, GUARD = AREAS + PAGE, AREAS + AREA_SIZE
+AREA_SIZE = linux.PAGE + CAPACITY * RECORD_SIZE
+BUFFER, GUARD = AREAS + linux.PAGE, AREAS + AREA_SIZE
 # Generous: a stub is some 60 bytes of record and the moved instructions.
 STUB_BYTES = 128
 # Where a program that is not relocated leaves no room below it.
@@ -64,6 +56,14 @@ FAR_PLACE = 0x1000_0000
 # reaches twice as far.
 LIBRARY_DISTANCE = 1 << 30
 PLACES_TRIED = 16
+
+
+class Stub(NamedTuple):
+    """Where it begins, where its part that records ends, and from where it is jumped to."""
+
+    start: int
+    head_end: int
+    source: int
 
 
 class Tracer:
@@ -91,10 +91,7 @@ class Tracer:
         self._originals, self._patches = process.originals, process.patches
         # Where the code of stubs was mapped: start and size.
         self._spaces: list[tuple[int, int]] = []
-        # Where each stub begins, in order; where its part that records ends, and from where it is jumped to.
-        self._stubs: list[int] = []
-        self._heads: dict[int, int] = {}
-        self._sources: dict[int, int] = {}
+        self._stubs: list[Stub] = []  # in the order of their addresses
         self._breakpoints: dict[int, int] = {}
         # Where the instructions went that a jump has taken the place of.
         self._moved: dict[int, int] = {}
@@ -113,34 +110,32 @@ class Tracer:
         self._stubs.sort()
 
     def _map(self, place: int, size: int, protection: int) -> None:
-        inject(self.subject, "mmap", place, size, protection, MAP_PRIVATE_FIXED_ANONYMOUS, NO_FILE, 0)
+        inject(self.subject, "mmap", place, size, protection, linux.MAP_PRIVATE_FIXED_ANONYMOUS, linux.NO_FILE, 0)
 
     def _give_area(self, thread: int) -> None:
         area = AREAS + AREA_DISTANCE * len(self._areas)
         with self.subject.selected(thread):
-            self._map(area, AREA_SIZE, PROT_READ_WRITE)
+            self._map(area, AREA_SIZE, linux.PROT_READ_WRITE)
             registers = self.subject.registers()
             registers.gs_base = area
             self.subject.set_registers(registers)
         self._areas[thread] = area
-        self._set_cursor(thread, area + PAGE)
+        self._set_cursor(thread, area + linux.PAGE)
 
     def _set_cursor(self, thread: int, to: int) -> None:
         self.subject.write(self._areas[thread] + CURSOR, WORD.pack(to))
 
     def _map_code(self, module: int, size: int) -> int | None:
         """Memory for stubs that jumps from a module reach; None where all of it is taken."""
-        for place in find_places(self._load_map, module, size):
-            with contextlib.suppress(OSError):
-                self._map(place, size, PROT_ALL)
-                self._spaces.append((place, size))
-                return place
-        return None
+        place = find_room(self._load_map, module, size, lambda place: self._map(place, size, linux.PROT_ALL))
+        if place is not None:
+            self._spaces.append((place, size))
+        return place
 
     def _patch(self, module: int, group: Sequence[tuple[int, Watched]], use_stubs: bool, deadline: float) -> None:
         """Instructions of one module, in the order of their addresses."""
         subject, blob = self.subject, bytearray()
-        place = self._map_code(module, -(-len(group) * STUB_BYTES // PAGE) * PAGE) if use_stubs else None
+        place = self._map_code(module, -(-len(group) * STUB_BYTES // linux.PAGE) * linux.PAGE) if use_stubs else None
         for foothold in find_footholds(subject, module, group, self._rows, deadline):
             number, watched, address = foothold.number, foothold.watched, foothold.address
             instructions = foothold.instructions
@@ -148,12 +143,11 @@ class Tracer:
                 at = place + len(blob)
                 stub, head = make_stub(number, watched.is_entry, instructions, at)
                 self._moved[address] = at + head
-                self._stubs.append(at)
-                self._heads[at], self._sources[at] = at + head, address
+                self._stubs.append(Stub(at, at + head, address))
                 blob += stub.ljust(-(-len(stub) // 16) * 16, b"\xcc")
                 patch = make_jump(address, at, sum(i.len for i in instructions))
             else:
-                patch = INT3
+                patch = linux.INT3
                 self._breakpoints[address] = number
             self._originals[address] = foothold.code[: len(patch)]
             self._patches[address] = patch
@@ -188,7 +182,7 @@ class Tracer:
         if until is not None:
             self._break_at(halt)
         # The last records are read at the exit; children get their code back.
-        subject.threads.set_options(OPTIONS | TRACE_EXIT | TRACE_CHILDREN)
+        subject.threads.set_options(OPTIONS | linux.TRACE_EXIT | TRACE_CHILDREN)
         subject.threads.take_turns()
         self._rewind(limit)
         self._step_off()
@@ -201,20 +195,20 @@ class Tracer:
                 return False
             if not os.WIFSTOPPED(status):
                 return True
-            if status >> 16 == EVENT_EXIT:
+            if status >> 16 == linux.EVENT_EXIT:
                 self._drain()
                 if not subject.has_other_threads():
                     return True
                 self._rewind(limit)
-            if status >> 16 == EVENT_EXEC:
+            if status >> 16 == linux.EVENT_EXEC:
                 # The records since the last look are gone with the program's memory.
                 self.is_lossy = bool(self._moved)
                 return True
             sign = 0 if status >> 16 else os.WSTOPSIG(status)
             registers = subject.registers()
-            if sign == signal.SIGSEGV and self._is_amid_record(registers.rip):
+            if sign == signal.SIGSEGV and self._find_stub(registers.rip) is not None:
                 if subject.thread != subject.pid:
-                    registers.r11 = self._areas[subject.thread] + PAGE
+                    registers.r11 = self._areas[subject.thread] + linux.PAGE
                 else:
                     self._drain()
                     if self.count >= limit:
@@ -245,18 +239,20 @@ class Tracer:
         record is complete."""
         subject = self.subject
         registers = subject.registers_of(thread)
-        if not self._is_amid_record(registers.rip):
+        stub = self._find_stub(registers.rip)
+        if stub is None:
             return
-        stub = self._stubs[bisect_right(self._stubs, registers.rip) - 1]
-        is_complete = registers.rip >= self._heads[stub] - RESTORE_SIZE
-        registers.rip = self._heads[stub] if is_complete else self._sources[stub]
+        is_complete = registers.rip >= stub.head_end - RESTORE_SIZE
+        registers.rip = stub.head_end if is_complete else stub.source
         (registers.r11,) = WORD.unpack(subject.read(self._areas[thread] + SAVED_R11, 8))
         with subject.selected(thread):
             subject.set_registers(registers)
 
-    def _is_amid_record(self, address: int) -> bool:
-        index = bisect_right(self._stubs, address) - 1
-        return index >= 0 and self._stubs[index] < address < self._heads[self._stubs[index]]
+    def _find_stub(self, address: int) -> Stub | None:
+        """The one amid whose record a thread stands there."""
+        index = bisect_right(self._stubs, address, key=attrgetter("start")) - 1
+        stub = self._stubs[index] if index >= 0 else None
+        return stub if stub is not None and stub.start < address < stub.head_end else None
 
     def stop_before(self, visit: int, deadline: float) -> None:
         """Stop before the visit-th execution of the only watched instruction, with the code as it was."""
@@ -265,7 +261,7 @@ class Tracer:
         if ended or self.count < visit - 1:
             raise NotReached(None)
         # Then it faulted at the record of this very execution.
-        stands_there = self._is_amid_record(subject.registers().rip)
+        stands_there = self._find_stub(subject.registers().rip) is not None
         self.remove()
         if not stands_there:
             subject.run_to([Stop(self._watched[0].address, 1)], deadline)
@@ -306,46 +302,40 @@ class Tracer:
         else:
             self._originals[address] = self.subject.read(address, 1)
         self._breakpoints[address] = number
-        self._patches[address] = INT3
-        self.subject.write(address, INT3)
+        self._patches[address] = linux.INT3
+        self.subject.write(address, linux.INT3)
 
     def _step_off(self) -> None:
         """The instruction we stand before was counted when we came here."""
         address = self.subject.registers().rip
         if address in self._breakpoints:
-            self._pass(address)
+            self.subject.step_over(address)
         elif address in self._moved:
-            registers = self.subject.registers()
-            registers.rip = self._moved[address]
-            self.subject.set_registers(registers)
-
-    def _pass(self, address: int) -> None:
-        self.subject.write(address, self._originals[address][:1])
-        self.subject.step()
-        self.subject.write(address, INT3)
+            self.subject.jump(self._moved[address])
 
     def _record(self, address: int) -> None:
         """What a stub would have written; then over the breakpoint."""
         subject = self.subject
-        registers = subject.registers()
-        registers.rip = address
-        subject.set_registers(registers)
+        subject.jump(address)
         number = self._breakpoints[address]
         if number >= 0:
-            back = 0
+            back, sp = 0, subject.registers().rsp
             if self._watched[number].is_entry:
-                (back,) = WORD.unpack(subject.read(registers.rsp, 8))
-            self._keep(RECORD.pack(back & LOW_HALF, number, registers.rsp))
-        self._pass(address)
+                (back,) = WORD.unpack(subject.read(sp, 8))
+            self._keep(RECORD.pack(back & LOW_HALF, number, sp))
+        subject.step_over(address)
 
 
-def find_places(load_map: LoadMap, module: int, size: int) -> Iterator[int]:
-    """Where there may be room for stubs, from which jumps reach a module and back."""
+def find_room(load_map: LoadMap, module: int, size: int, map_at: Callable[[int], None]) -> int | None:
+    """Where something for stubs could be mapped, from which jumps reach a module and back."""
     lowest = load_map.modules[module].start
-    place = lowest - size - PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
+    place = lowest - size - linux.PAGE if module == 0 else lowest - LIBRARY_DISTANCE - size
     for _ in range(PLACES_TRIED):
-        yield max(place, FAR_PLACE)
+        with contextlib.suppress(OSError):
+            map_at(max(place, FAR_PLACE))
+            return max(place, FAR_PLACE)
         place -= size
+    return None
 
 
 class Marks:
@@ -360,7 +350,8 @@ class Marks:
         self._marks_size, stubs_size = round_up(len(own)), round_up(len(own) * STUB_BYTES)
         self._size = self._marks_size + stubs_size
         self._file = os.memfd_create("causechain-marks")
-        self._place = self._find_place(process)
+        os.ftruncate(self._file, self._size)
+        self._place = find_room(self.load_map, 0, self._size, partial(self._map, process))
         # By number; and the others.
         self._marked: dict[int, int] = {}
         self._others = [w.address for w in watched]
@@ -378,19 +369,10 @@ class Marks:
     def close(self) -> None:
         os.close(self._file)
 
-    def _find_place(self, process: Tracee) -> int | None:
-        """None where nothing can be mapped."""
-        os.ftruncate(self._file, self._size)
-        for place in find_places(self.load_map, 0, self._size):
-            with contextlib.suppress(OSError):
-                self._map(process, place)
-                return place
-        return None
-
     def _map(self, process: Tracee, place: int) -> None:
         descriptor = inject(process, "open", f"/proc/{os.getpid()}/fd/{self._file}", os.O_RDWR, 0)
         try:
-            inject(process, "mmap", place, self._size, PROT_ALL, MAP_SHARED_FIXED, descriptor, 0)
+            inject(process, "mmap", place, self._size, linux.PROT_ALL, linux.MAP_SHARED_FIXED, descriptor, 0)
         finally:
             inject(process, "close", descriptor)
 
@@ -435,4 +417,4 @@ class Marks:
 
 
 def round_up(size: int) -> int:
-    return -(-size // PAGE) * PAGE
+    return -(-size // linux.PAGE) * linux.PAGE

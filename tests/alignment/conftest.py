@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.alignment.timeline import Timeline
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.runs import Command, Program
 
@@ -39,7 +40,7 @@ def compare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compare]:
                 commands = (
                     Command(Program(path, ""), (path, *words), str(Path(path).parent)) for words in (passing, failing)
                 )
-                lab = stack.enter_context(LocalLab(*commands, deadline=time.monotonic() + 600))
+                lab = stack.enter_context(LocalLab(Open(*commands, deadline=time.monotonic() + 600)))
                 known[key] = (lab, Timeline(lab))
             return known[key]
 

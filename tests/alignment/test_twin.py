@@ -10,6 +10,7 @@ import pytest
 from reaching import check_order, check_reached, check_route, find_line
 
 from pytest_causechain.alignment.timeline import Timeline
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Intervention, Patch, Spot
 from pytest_causechain.model.budget import Budget
@@ -56,7 +57,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 def open_lab(program: Program, repair: Intervention | Patch | None) -> RemoteLab:
     command = Command(program, (program.path,), str(Path(program.path).parent))
-    return RemoteLab(command, command, budget=Budget(300), repair=repair)
+    return RemoteLab(Open(command, command, repair=repair), Budget(300))
 
 
 def find_spot(program: Program, kind: str, text: str, visit: int, register: str = "") -> Spot:

@@ -12,7 +12,7 @@ from types import TracebackType
 from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.explanation import Explanation
 from pytest_causechain.causes.inquiry import Inquiry, Isolated, Likelihood
-from pytest_causechain.lab.laboratory import Lab
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Rule
@@ -55,7 +55,6 @@ class Case:
         stdin: tuple[bytes, bytes] = (b"", b""),
         directories: tuple[Path, Path] | None = None,
         environment: tuple[Changes, Changes] = ((), ()),
-        make_lab: Callable[..., Lab] = LocalLab,
     ) -> None:
         self._source = source
         where = directories or (Path(program.path).parent,) * 2
@@ -63,7 +62,7 @@ class Case:
             Command(program, (program.path, *arguments), str(directory), changes, text)
             for arguments, directory, changes, text in zip((passing, failing), where, environment, stdin, strict=True)
         ]
-        self.lab = make_lab(*commands, deadline=time.monotonic() + PLENTY_SECONDS)
+        self.lab = LocalLab(Open(*commands, deadline=time.monotonic() + PLENTY_SECONDS))
         self.budget = Budget(PLENTY_SECONDS)
         seen = self.lab.experiment("passing"), self.lab.experiment("failing")
         self.timeline = Timeline(self.lab)

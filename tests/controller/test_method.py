@@ -9,7 +9,7 @@ import pytest
 
 from pytest_causechain.controller import method
 from pytest_causechain.controller.method import Begun, FunctionJudge, Pair, Traced, advance, find_chain
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.budget import Budget, Shortfall
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.refusal import BudgetUsedUp

@@ -13,7 +13,7 @@ from pytest_causechain.controller import method, strategy
 from pytest_causechain.controller.failing_test import FailingTest
 from pytest_causechain.controller.method import Interrupted, Pair
 from pytest_causechain.controller.strategy import TELLS_LITTLE, Investigation
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.alteration import Patch
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.chain import Chain, Link, Party, Peer, Repair, Tally, Transition, When

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_causechain.debugger import debugger as descriptions
 from pytest_causechain.debugger.debugger import Debugger, DescriptionStore
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.budget import Budget
@@ -84,7 +85,7 @@ def describe(path: str, cache: Path | None):
 
 def open_lab(path: str, cache: Path | None) -> LocalLab:
     command = Command(Program(path, ""), (path,), "/")
-    return LocalLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, cache=cache)
+    return LocalLab(Open(command, command, deadline=time.monotonic() + PLENTY_SECONDS, cache=cache))
 
 
 def body(lab, name: str, visit: int = 1) -> tuple[Stop]:
@@ -146,7 +147,7 @@ class TestSecondOpening:
         command = Command(Program(program, ""), (program,), "/")
         programs = []
         for kind in ("fork", "rerun", "fork"):
-            with RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind=kind, cache=cache) as lab:
+            with RemoteLab(Open(command, command, kind=kind, cache=cache), Budget(PLENTY_SECONDS)) as lab:
                 visit = lab.visit("passing", body(lab, "measure"))
                 assert [name for name, _ in tell(visit)] == ["measure", "main"]
                 programs.append(lab.program)
@@ -305,7 +306,7 @@ class TestTwoAtOnce:
         seen: list[object] = []
 
         def use(name: str) -> None:
-            with RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind="fork", cache=cache) as lab:
+            with RemoteLab(Open(command, command, kind="fork", cache=cache), Budget(PLENTY_SECONDS)) as lab:
                 seen.append(tell(lab.visit("passing", body(lab, name))))
 
         threads = [threading.Thread(target=use, args=(name,)) for name in ("measure", "descend") * 2]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.pool import Share
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.budget import Budget
@@ -42,7 +43,7 @@ def open_remote_lab(
     )
     directory = str(Path(program.path).parent)
     commands = (Command(program, (program.path, *words), directory, (), text) for words, text in sides)
-    return RemoteLab(*commands, budget=Budget(seconds), kind=kind, cache=cache, share=share)
+    return RemoteLab(Open(*commands, kind=kind, cache=cache), Budget(seconds), share)
 
 
 def find_line(source: str, text: str) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from places import PLENTY_SECONDS, find_function, find_global, find_processes
 
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Transfer
 from pytest_causechain.model.budget import Budget
@@ -99,7 +100,7 @@ def program(build):
 @pytest.fixture(scope="module")
 def lab(program):
     command = Command(program, (program.path,), str(Path(program.path).parent))
-    with RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind="fork") as opened:
+    with RemoteLab(Open(command, command, kind="fork"), Budget(PLENTY_SECONDS)) as opened:
         assert opened.experiment("passing").stdout == b"as ever\n"
         opened.allow(0.01)
         yield opened
@@ -151,7 +152,7 @@ def test_others_are_out_of_reach(lab, mode, text):
 def test_the_user_sets_bounds(program):
     command = Command(program, (program.path,), str(Path(program.path).parent))
     precautions = Precautions("off", Bounds(output=1000, processes=3, cpu=0.2, seconds=5.0))
-    with RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), precautions=precautions) as lab:
+    with RemoteLab(Open(command, command, precautions=precautions), Budget(PLENTY_SECONDS)) as lab:
         seen = [run_wild(lab, mode) for mode in (3, 4, 5, 7)]
         assert [run.ending for run in seen] == ["timeout"] * 3 + ["exit"]
         assert len(seen[1].stdout) == 1000

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from places import PLENTY_SECONDS, find_function, find_global
 
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Transfer
@@ -19,8 +20,7 @@ from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command, InputFile, read_input
 from pytest_causechain.sandbox import isolation
-from pytest_causechain.sandbox.isolation import MOST_FILES
-from pytest_causechain.sandbox.stage import SCRATCH_DIRECTORIES, is_within
+from pytest_causechain.sandbox.isolation import MOST_FILES, OPEN_STAGE, SCRATCH_DIRECTORIES, is_within
 from pytest_causechain.states.outside import ABSENT
 
 WRITER = r"""
@@ -97,7 +97,7 @@ def open_at(kind, build, place):
     def open_one(*words: str, inputs: tuple[InputFile, ...] = (), **more) -> RemoteLab:
         program = build(WRITER)
         command = Command(program, (program.path, *words), str(place), inputs=inputs)
-        labs.append(RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind=kind, **more))
+        labs.append(RemoteLab(Open(command, command, kind=kind, **more), Budget(PLENTY_SECONDS)))
         return labs[-1]
 
     yield open_one
@@ -249,7 +249,7 @@ class TestWithoutViews:
         stage, told = isolation.isolate(USUAL, [command], str(tmp_path))
         assert (told.files, told.elsewhere) == ("copy", "writable")
         before = checksum(place)
-        with LocalLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, stage=stage) as lab:
+        with LocalLab(Open(command, command, deadline=time.monotonic() + PLENTY_SECONDS), stage) as lab:
             files = expected(place) | {str(place / "named"): b"named 1\n"}
             assert dict(lab.experiment("passing").files) == files
             writes = [Transfer(writes=((find_number(lab), n.to_bytes(4, "little")),)) for n in (7, 8)]
@@ -262,7 +262,7 @@ class TestWithoutViews:
         file = InputFile(str(place / "kept"), "another", b"as it was\n")
         command = Command(program, (program.path, "read"), str(place), inputs=(file,))
         stage, _ = isolation.isolate(USUAL, [command], str(tmp_path))
-        with LocalLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, stage=stage) as lab:
+        with LocalLab(Open(command, command, deadline=time.monotonic() + PLENTY_SECONDS), stage) as lab:
             seen = lab.experiment("passing")
             assert (seen.stdout, seen.files) == (b"as it was\n", ())
         assert (place / "kept").read_text() == "kept\n"
@@ -271,7 +271,7 @@ class TestWithoutViews:
         for number in range(MOST_FILES):
             (place / f"file{number}").touch()
         command = Command(build(WRITER), ("program",), str(place))
-        assert isolation.isolate(USUAL, [command], str(tmp_path)) == (None, NO_ISOLATION)
+        assert isolation.isolate(USUAL, [command], str(tmp_path)) == (OPEN_STAGE, NO_ISOLATION)
 
     def test_the_user_requires_more(self, build, place, tmp_path):
         command = Command(build(WRITER), ("program",), str(place))
@@ -280,4 +280,4 @@ class TestWithoutViews:
 
     def test_the_user_wants_none(self, build, place, tmp_path):
         command = Command(build(WRITER), ("program",), str(place))
-        assert isolation.isolate(Precautions("off"), [command], str(tmp_path)) == (None, NO_ISOLATION)
+        assert isolation.isolate(Precautions("off"), [command], str(tmp_path)) == (OPEN_STAGE, NO_ISOLATION)

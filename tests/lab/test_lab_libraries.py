@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.alignment.trees import Tree, build_tree
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.lab.starts import choose_libraries
@@ -154,7 +155,7 @@ def make_program(tmp_path_factory) -> MakeProgram:
 
 def open_on(program: Program, kind: str, *patterns: str, word: str = "8") -> RemoteLab:
     command = Command(program, (program.path, word), str(Path(program.path).parent))
-    return RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), kind=kind, libraries=patterns)
+    return RemoteLab(Open(command, command, kind=kind, libraries=patterns), Budget(PLENTY_SECONDS))
 
 
 @pytest.fixture(scope="module", params=[(), ("-no-pie",)], ids=["pie", "no-pie"])
@@ -282,7 +283,7 @@ def test_where_addresses_vary(program, monkeypatch):
     monkeypatch.setattr(subject, "fix_addresses", lambda: None)
     command = Command(program, (program.path, "8"), str(Path(program.path).parent))
     patterns = ("libweigh.so", "libkeep.so")
-    with LocalLab(command, command, deadline=time.monotonic() + PLENTY_SECONDS, libraries=patterns) as lab:
+    with LocalLab(Open(command, command, deadline=time.monotonic() + PLENTY_SECONDS, libraries=patterns)) as lab:
         for side in ("passing", "failing", "passing"):
             visit = lab.visit(side, (Stop(find_function(lab, "keep").body, 3),))
             assert [frame.function for frame in visit.frames] == ["keep", "weigh", "main"]
@@ -341,7 +342,7 @@ class TestWhichCount:
         patterns = (str(other / "libkeep.so"),)
         with (
             pytest.raises(Refusal, match=r"only one of the two runs uses .*libkeep\.so\.1\.2"),
-            RemoteLab(passing, failing, budget=Budget(PLENTY_SECONDS), kind=kind, libraries=patterns) as lab,
+            RemoteLab(Open(passing, failing, kind=kind, libraries=patterns), Budget(PLENTY_SECONDS)) as lab,
         ):
             lab.visit("passing", (Stop(find_function(lab, "main").body, 1),))
 

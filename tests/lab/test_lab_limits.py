@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 from places import PLENTY_SECONDS, find_function, find_global, find_processes, open_remote_lab
 
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING, Transfer
 from pytest_causechain.model.budget import Budget
@@ -245,7 +246,7 @@ class TestRefusals:
         directory = tmp_path / "gone"
         directory.mkdir()
         command = Command(program, (program.path, "none"), str(directory))
-        with RemoteLab(command, command, budget=Budget(60), kind=kind) as lab:
+        with RemoteLab(Open(command, command, kind=kind), Budget(60)) as lab:
             assert lab.experiment("passing").stdout == b"so far\nnever\n"
             directory.rmdir()
             with pytest.raises(Refusal, match=r"gone is gone.*tmp_path_retention_policy"):
@@ -254,7 +255,7 @@ class TestRefusals:
     def test_the_program_is_gone(self, program, kind, tmp_path):
         copy = shutil.copy(program.path, tmp_path / "copy")
         command = Command(Program(str(copy), "copy"), (str(copy), "none"), str(tmp_path))
-        with RemoteLab(command, command, budget=Budget(60), kind=kind) as lab:
+        with RemoteLab(Open(command, command, kind=kind), Budget(60)) as lab:
             copy.unlink()
             with pytest.raises(Refusal, match="copy"):
                 lab.experiment("passing")
@@ -263,4 +264,4 @@ class TestRefusals:
         (tmp_path / "text").write_text("no program\n" * 10)
         command = Command(Program(str(tmp_path / "text"), "none"), ("text",), str(tmp_path))
         with pytest.raises(Refusal, match="text is no program for x86-64"):
-            RemoteLab(command, command, budget=Budget(60), kind=kind)
+            RemoteLab(Open(command, command, kind=kind), Budget(60))

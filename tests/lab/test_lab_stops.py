@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from places import find_function, find_global, find_line, find_local, find_statement, read_int, read_memory
 
-from pytest_causechain.lab.laboratory import Event
+from pytest_causechain.lab.laboratory import Event, Open
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import Allocation, OpenFile, Reference, Transfer
 from pytest_causechain.model.budget import Budget
@@ -207,7 +207,7 @@ class TestVisits:
         subprocess.run(["cc", "-g", "-o", "pro gram", "pro gram.c"], cwd=directory, check=True)
         path = str(directory / "pro gram")
         command = Command(Program(path, ""), (path,), str(directory))
-        with RemoteLab(command, command, budget=Budget(60), kind=kind) as lab:
+        with RemoteLab(Open(command, command, kind=kind), Budget(60)) as lab:
             state = lab.visit("passing", (Stop(find_statement(lab, COUNTER, "calls++"), 2),))
             assert state.load_map.base
             assert state.frames[0].file == str(directory / "pro gram.c")

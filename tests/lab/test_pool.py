@@ -23,11 +23,10 @@ from places import PLENTY_SECONDS, comes_true, find_function, find_global
 import pytest_causechain
 from pytest_causechain.kernel.companion import CompanionLost
 from pytest_causechain.kernel.processes import list_children
-from pytest_causechain.lab import remote_lab, workers
-from pytest_causechain.lab.laboratory import Call, RunLimits
-from pytest_causechain.lab.pool import MakeWorker, Pool, Share
+from pytest_causechain.lab import remote_lab
+from pytest_causechain.lab.laboratory import Call, Open, RunLimits
+from pytest_causechain.lab.pool import GatewayWorker, MakeWorker, OwnWorker, Pool, Share
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.lab.workers import GatewayWorker, OwnWorker
 from pytest_causechain.model.alteration import Intervention, Spot, Transfer
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.moment import Stop
@@ -97,7 +96,7 @@ def make_worker(group: execnet.Group, number: int, spec: str) -> MakeWorker:
 
 def open_lab(command: Command, pool: Pool | None, is_parallel: bool = True) -> RemoteLab:
     share = Share(pool, is_parallel) if pool is not None else None
-    return RemoteLab(command, command, budget=Budget(PLENTY_SECONDS), share=share)
+    return RemoteLab(Open(command, command), Budget(PLENTY_SECONDS), share)
 
 
 def stop_at_main(lab: RemoteLab) -> tuple[Stop, ...]:
@@ -349,9 +348,9 @@ class TestLostWorkers:
                 try_numbers(lab)
 
     def test_one_that_hangs(self, command, open_pool, group, monkeypatch):
-        monkeypatch.setattr(workers, "PING_SECONDS", 0.1)
+        monkeypatch.setattr("pytest_causechain.lab.pool.PING_SECONDS", 0.1)
         # The other one is never taken for silent, however slow it is.
-        monkeypatch.setattr(workers, "SILENCE_SECONDS", PLENTY_SECONDS)
+        monkeypatch.setattr("pytest_causechain.lab.pool.SILENCE_SECONDS", PLENTY_SECONDS)
         pool = open_pool("popen", "popen")
         hanging = pool.workers[1]
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -21,7 +22,7 @@ from places import comes_true, find_processes
 from pytest_causechain.debugger.types import ArrayType, PointerType
 from pytest_causechain.kernel.processes import list_children
 from pytest_causechain.lab import remote_lab, starts
-from pytest_causechain.lab.laboratory import Lab
+from pytest_causechain.lab.laboratory import Lab, Open
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import NOTHING
@@ -80,7 +81,19 @@ int main(int argc, char **argv)
 """
 STDOUT = b"42\n13 148\n"
 PLENTY_SECONDS = 120.0
-Open = Callable[..., RemoteLab]
+SESSION = """
+import sys, tempfile
+tempfile.tempdir, path, *sys.path[:] = sys.argv[1:]
+from pytest_causechain.lab.laboratory import Open
+from pytest_causechain.lab.remote_lab import RemoteLab
+from pytest_causechain.model.budget import Budget
+from pytest_causechain.model.runs import Command, Program
+command = Command(Program(path, ""), (path, "endless"), tempfile.tempdir)
+lab = RemoteLab(Open(command, command), Budget(100))
+lab.run_seconds = 100
+lab.experiment("failing")
+"""
+OpenRemote = Callable[..., RemoteLab]
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +110,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def open_remote(command, temporary) -> Iterator[Open]:
+def open_remote(command, temporary) -> Iterator[OpenRemote]:
     """Closed behind the test, when neither a process nor a temporary file may be left."""
     with contextlib.ExitStack() as stack:
 
         def open_one(*words: str, kind: str = "fork", seconds: float = PLENTY_SECONDS) -> RemoteLab:
             one = command(*words)
-            return stack.enter_context(RemoteLab(one, one, budget=Budget(seconds), kind=kind))
+            return stack.enter_context(RemoteLab(Open(one, one, kind=kind), Budget(seconds)))
 
         yield open_one
     assert_nothing_left(command, temporary)
@@ -216,6 +229,17 @@ class TestLostEngine:
         assert types(after) == types(before)
         assert after.types == lab.program.types
 
+    def test_the_session_too(self, command, tmp_path):
+        """Killed amid a run, whose children nobody traces."""
+        program = command().program
+        session = subprocess.Popen([sys.executable, "-c", SESSION, str(tmp_path), program.path, *sys.path])
+        try:
+            assert comes_true(lambda: is_amid_a_run(program))
+        finally:
+            session.kill()
+            session.wait()
+        assert comes_true(lambda: not processes_of(program.path))
+
     def test_twice_at_the_same_work(self, open_remote):
         lab = open_remote("endless", kind="fork")
         lab.run_seconds = 100.0
@@ -241,7 +265,7 @@ class TestLostEngine:
     def test_one_that_cannot_start(self, command, temporary, monkeypatch):
         monkeypatch.setattr("sys.path", ["/nowhere"])
         with pytest.raises(Refusal, match="ModuleNotFoundError"):
-            RemoteLab(command(), command(), budget=Budget(PLENTY_SECONDS))
+            RemoteLab(Open(command(), command()), Budget(PLENTY_SECONDS))
         assert_nothing_left(command, temporary)
 
 
@@ -328,7 +352,7 @@ class TestTime:
     def test_where_nobody_else_looks(self, command, temporary):
         """What is decoded, patched or captured notices by itself that the time is over."""
         one = command()
-        with LocalLab(one, one, deadline=time.monotonic() + PLENTY_SECONDS) as lab:
+        with LocalLab(Open(one, one, deadline=time.monotonic() + PLENTY_SECONDS)) as lab:
             functions = [function.address for function in lab.program.functions]
             lab.starts.start("failing", lab.starts.deadline).kill()
             began, lab.starts.begin = lab.starts.begin(), lambda: began
@@ -336,7 +360,7 @@ class TestTime:
             for work in (
                 lambda: lab.effects(functions),
                 lambda: lab.trace("failing", (), functions),
-                lambda: lab.executions._make_marks("failing", frozenset(functions), began),
+                lambda: lab._make_marks("failing", frozenset(functions), began),
                 lambda: lab.visit("failing", ()),
             ):
                 with pytest.raises(BudgetUsedUp):
@@ -349,7 +373,7 @@ class TestInterrupt:
         one = command("endless")
         with (
             pytest.raises(KeyboardInterrupt),
-            RemoteLab(one, one, budget=Budget(PLENTY_SECONDS), kind=kind) as lab,
+            RemoteLab(Open(one, one, kind=kind), Budget(PLENTY_SECONDS)) as lab,
         ):
             lab.run_seconds = PLENTY_SECONDS
             with once_amid_a_run(one.program, interrupt):
@@ -364,7 +388,7 @@ class TestInterrupt:
 
         monkeypatch.setattr(subprocess, "Popen", Interrupting)
         with pytest.raises(KeyboardInterrupt):
-            RemoteLab(command(), command(), budget=Budget(PLENTY_SECONDS))
+            RemoteLab(Open(command(), command()), Budget(PLENTY_SECONDS))
         assert_nothing_left(command, temporary)
 
     def test_while_it_opens(self, command, temporary, tmp_path_factory, monkeypatch):
@@ -378,7 +402,7 @@ class TestInterrupt:
         (place / "gdb").chmod(0o755)
         monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
         with pytest.raises(KeyboardInterrupt):
-            RemoteLab(command(), command(), budget=Budget(PLENTY_SECONDS))
+            RemoteLab(Open(command(), command()), Budget(PLENTY_SECONDS))
         assert comes_true(lambda: not processes_of(str(place / "gdb")))
         assert_nothing_left(command, temporary)
 
@@ -397,7 +421,7 @@ def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_fact
     one = Command(program, (program.path,), str(tmp_path_factory.mktemp("cwd")))
     before, children = count_entries("/proc/self/fd"), list_children(os.getpid())
     with pytest.raises(Refusal, match="debug information"):
-        RemoteLab(one, one, budget=Budget(PLENTY_SECONDS))
+        RemoteLab(Open(one, one), Budget(PLENTY_SECONDS))
     assert count_entries("/proc/self/fd") == before
     assert list_children(os.getpid()) == children
     assert list(temporary.iterdir()) == []
@@ -407,7 +431,7 @@ def test_a_refusal_at_the_opening_leaves_nothing(build, temporary, tmp_path_fact
 def varying(command, temporary, monkeypatch) -> Iterator[LocalLab]:
     """A lab where a container forbids personality()."""
     monkeypatch.setattr(subject, "fix_addresses", lambda: None)
-    with LocalLab(command(), command("threads"), deadline=time.monotonic() + PLENTY_SECONDS) as lab:
+    with LocalLab(Open(command(), command("threads"), deadline=time.monotonic() + PLENTY_SECONDS)) as lab:
         yield lab
     # Else programs that later tests start would inherit that.
     assert signal.SIGCHLD not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -470,7 +494,7 @@ def test_three_thousand_experiments_leave_nothing_behind(open_remote):
 
 def test_copies_where_they_can_be_made(command):
     """One moment amid threads does not make all others as slow."""
-    with LocalLab(command(), command("threads"), deadline=time.monotonic() + PLENTY_SECONDS) as lab:
+    with LocalLab(Open(command(), command("threads"), deadline=time.monotonic() + PLENTY_SECONDS)) as lab:
         lab.experiment("failing", stop_at(lab, "amid"))
         before = len(lab.processes())
         lab.experiment("failing", stop_at(lab, "amid"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from places import find_function, find_global, find_line, find_statement, open_remote_lab
 
-from pytest_causechain.lab.executions import MOST_WRITES
+from pytest_causechain.lab.local_lab import MOST_WRITES
 from pytest_causechain.model.moment import Stop
 
 WRITERS = r"""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.runs import Command, Frame, Observation, Program, Recording, Run
 from pytest_causechain.neighbours import traces

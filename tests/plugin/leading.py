@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.laboratory import Open, Side
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.alteration import NOTHING, Transfer
 from pytest_causechain.model.moment import Stop
@@ -29,7 +29,7 @@ Links = tuple[dict[str, Any], dict[str, Any]]
 def find_unled(chain: dict[str, Any], cache: Path) -> list[str]:
     """Of the links that are told as following from the one before, those that do not. `cache` has what gdb told of the
     program."""
-    with LocalLab(*read_commands(chain), deadline=time.monotonic() + PLENTY_SECONDS, cache=cache) as lab:
+    with LocalLab(Open(*read_commands(chain), deadline=time.monotonic() + PLENTY_SECONDS, cache=cache)) as lab:
         return [told for pair in pairwise(chain["chain"]) for told in Check(lab, pair).find_missing()]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_causechain.lab import remote_lab
-from pytest_causechain.lab.setup import LabSetup
+from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.alteration import Patch
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.refusal import Refusal

@@ -8,6 +8,7 @@ import pytest
 from two_runs import TwoRuns, check_both_ways, find_variable
 
 from pytest_causechain.debugger.visit import REGISTERS_START, find_register, merge_register
+from pytest_causechain.lab.laboratory import Open
 from pytest_causechain.lab.local_lab import LocalLab
 
 SOURCE = r"""
@@ -60,7 +61,7 @@ def test_written_both_ways(runs):
 def test_without_gdb_as_with_it(runs):
     """The second visit of the same functions asks no gdb."""
     commands = runs.commands
-    with LocalLab(*commands, deadline=time.monotonic() + 300) as lab:
+    with LocalLab(Open(*commands, deadline=time.monotonic() + 300)) as lab:
         seen = [lab.visit("failing", runs.stops) for _ in range(2)]
     assert seen[0] is not None
     assert seen[1] is not None

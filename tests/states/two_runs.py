@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from pytest_causechain.debugger.visit import Visit
-from pytest_causechain.lab.laboratory import Side
+from pytest_causechain.lab.laboratory import Open, Side
 from pytest_causechain.lab.local_lab import LocalLab
 from pytest_causechain.model.moment import Stop
 from pytest_causechain.model.runs import Command, Observation, Program
@@ -59,7 +59,7 @@ class TwoRuns:
             for arguments, changes, text in zip((passing, failing), environment, stdin, strict=True)
         ]
         # Each run is a fresh one: a test may change what they read.
-        self.lab = LocalLab(*self.commands, deadline=time.monotonic() + PLENTY_SECONDS, use_copies=False)
+        self.lab = LocalLab(Open(*self.commands, deadline=time.monotonic() + PLENTY_SECONDS, kind="rerun"))
         self.stops = self.at("/* here */")
         self._layouts = Layouts(self.lab.program.types)
         self._originals: dict[Side, Observation] = {}
