@@ -103,8 +103,8 @@ def _is_program(run: Run, wanted: str) -> bool:
 
 def _find_guilty(recording: Recording, settings: Settings, replays: Replays, cancelled: threading.Event) -> Run:
     budget = Budget(settings.timeout_seconds, cancelled=cancelled).part("guilt")
-    with replays.borrow([recording.test]) as borrowed:
-        return ask_for_guilty(borrowed.replay, recording, budget.seconds_left)
+    with replays.borrow([recording.test]) as replay:
+        return ask_for_guilty(replay, recording, budget.seconds_left)
 
 
 def _choose_neighbours(
