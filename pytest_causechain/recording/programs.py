@@ -69,11 +69,6 @@ class Start:
     limit_status: int | None = None
 
     @property
-    def is_known(self) -> bool:
-        """Whether standard input and return code are both known, so that only its output can still be learned."""
-        return self.returncode is not None and self.stdin is not None
-
-    @property
     def shown(self) -> Observation | None:
         """What the program showed, as far as the test has seen it."""
         if self.returncode is None or self.stdout is None:
