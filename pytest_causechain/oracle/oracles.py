@@ -9,7 +9,6 @@ which have the same input, the whole output is compared.
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,13 +39,6 @@ def fold_backtrace(backtrace: tuple[Frame, ...]) -> Signature:
     return tuple(groups[:SIGNATURE_DEPTH])
 
 
-def name_signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
-
-
 @dataclass(frozen=True, slots=True)
 class CrashOracle:
     """FAIL: the same signal at the same place. A crash elsewhere is another failure."""
@@ -57,7 +49,7 @@ class CrashOracle:
     def rule(self) -> Rule:
         places = ["/".join(f"{name}()" for name in sorted(group)) for group in fold_backtrace(self.failing.backtrace)]
         where = f" in {' called from '.join(places)}" if places else ""
-        return Rule("crash", f"it is killed by {name_signal(self.failing.code)}{where}")
+        return Rule("crash", f"it is killed by {self.failing.signal_name}{where}")
 
     def judge(self, observation: Observation) -> Outcome:
         if observation.ending == "exit":
@@ -69,22 +61,18 @@ class CrashOracle:
         return Outcome.FAIL if same else Outcome.UNRESOLVED
 
 
+HANG = Rule("hang", "it has not ended when its time is up")
+
+
 @dataclass(frozen=True, slots=True)
 class HangOracle:
     """FAIL: no end within the time limit."""
 
-    @property
-    def rule(self) -> Rule:
-        return Rule("hang", "it has not ended when its time is up")
+    rule: Rule = HANG
 
     def judge(self, observation: Observation) -> Outcome:
-        match observation.ending:
-            case "timeout":
-                return Outcome.FAIL
-            case "exit":
-                return Outcome.PASS
-            case _:
-                return Outcome.UNRESOLVED
+        by_ending = {"timeout": Outcome.FAIL, "exit": Outcome.PASS, "signal": Outcome.UNRESOLVED}
+        return by_ending[observation.ending]
 
 
 # What the program reports itself before it ends: assert(), and the sanitizers of the compilers
@@ -401,7 +389,7 @@ class ExactOracle:
     @property
     def rule(self) -> Rule:
         if self.failing.ending == "timeout":
-            return Rule("hang", "it has not ended when its time is up")
+            return HANG
         if self.failing.ending == "signal":
             return Rule("crash", "it is killed by the same signal and prints the same as the failing run")
         file = find_telling_file(self.twin, self.failing)
@@ -412,12 +400,8 @@ class ExactOracle:
         return Rule("output", "it prints exactly what the failing run printed")
 
     def judge(self, observation: Observation) -> Outcome:
-        if self._is_as_failing(observation):
+        # How much a run without end printed is chance.
+        is_hang = self.failing.ending == observation.ending == "timeout"
+        if is_hang or observation.shown == self.failing.shown:
             return Outcome.FAIL
         return Outcome.PASS if self.passes(observation) else Outcome.UNRESOLVED
-
-    def _is_as_failing(self, observation: Observation) -> bool:
-        failing = self.failing
-        if failing.ending == observation.ending == "timeout":
-            return True  # how much it printed until then is chance
-        return observation.shown == failing.shown

@@ -31,15 +31,14 @@ from pytest_causechain.report.wording import (
     Span,
     Spans,
     count_of,
-    describe_cause,
     describe_causes,
     describe_change,
     describe_commands,
     describe_lines,
     end_sentence,
-    join_spans,
     name_function,
     name_run,
+    plain,
     printable,
     shorten,
     shorten_value,
@@ -54,6 +53,8 @@ FAILURE_LIMIT = 56
 # Lines of source on either side of the one that matters.
 AROUND = 3
 Side = Literal["failing", "passing"]
+# What the passing run is called.
+PeerName = Literal["passing run", "twin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +98,19 @@ class GdbScript:
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
-    """What one variable was; `is_news` unless the step before tells the same."""
-
-    told: Spans
-    is_news: bool
-
-
-@dataclass(frozen=True, slots=True)
 class StoryStep:
-    """A link of the chain. Its sentence begins with `lead`; `notes` say what is not known about the way to it, `moved`
-    says how the cause came to these variables, `moved_at` where."""
+    """A link of the chain. Its sentence begins with `lead`, and says what each variable `verb`; `notes` say what is not
+    known about the way to it, `moved` says how the cause came to these variables, `moved_at` where."""
 
     number: int
     link: Link
-    # As a reader tells them apart.
+    # As a reader tells them apart; and those that the step before does not tell, if there are any.
     causes: tuple[Cause, ...]
+    news: tuple[Cause, ...]
     place: SourceLine
     lead: str
-    clauses: tuple[Clause, ...]
+    verb: Literal["was", "became"]
+    peer: PeerName
     notes: tuple[str, ...]
     moved: str | None
     moved_at: SourceLine | None
@@ -126,10 +121,9 @@ class StoryStep:
 
     def tell(self, limit: int = NAMED_CAUSES, is_after_last: bool = False) -> Spans:
         """Its sentence without the end; what the step before tells is left out where that was told just now."""
-        news = [clause.told for clause in self.clauses if clause.is_news or not is_after_last]
-        clauses = news or [clause.told for clause in self.clauses]
-        lead = (Span(self.lead),) if self.lead else ()
-        return (*lead, *join_spans(clauses[:limit], len(clauses)))
+        causes, is_first = self.news if is_after_last else self.causes, self.number == 1
+        told = describe_causes(causes, self.verb, first=is_first, peer=self.peer, limit=limit)
+        return (Span(self.lead), *told) if self.lead else told
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +149,13 @@ class Ending:
 @dataclass(frozen=True, slots=True)
 class FirstSuspect:
     """The line to look at first: `step` is the index of the one that leads there, `is_exact` if it is told at this very
-    line. `is_repaired`: why it is suspect is what the first repair says."""
+    line."""
 
     place: SourceLine
     why: str
     excerpt: Excerpt | None
     step: int | None
     is_exact: bool
-    is_repaired: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +177,7 @@ class Story:
     root: Path | None
     artefacts: Path | None
     # What the passing run is called in sentences.
-    peer: Literal["passing run", "twin"]
+    peer: PeerName
     # The first repair, and lines at which others do it as well.
     repair: ToldRepair | None
     other_repairs: tuple[tuple[str, int], ...]
@@ -222,7 +215,7 @@ class _Narrator:
         self._chain, self._root, self._read_source = chain, root, read_source
         self._names = name_files(chain)
         self._twin = twin_repair(chain)
-        self._peer: Literal["passing run", "twin"] = "passing run" if self._twin is None else "twin"
+        self._peer: PeerName = "passing run" if self._twin is None else "twin"
         self._read = lru_cache(maxsize=None)(self._read_file)
 
     def tell(self, artefacts: Path | None) -> Story:
@@ -286,8 +279,7 @@ class _Narrator:
             suspect = ranked[0]
         where, place = (suspect.file, suspect.line), self._line(suspect)
         step, is_exact = self._find_step(where)
-        is_repaired = [(repair.file, repair.line) for repair in self._chain.repairs[:1]] == [where]
-        return FirstSuspect(place, suspect.why, self._excerpt(place), step, is_exact, is_repaired)
+        return FirstSuspect(place, suspect.why, self._excerpt(place), step, is_exact)
 
     def _find_step(self, where: tuple[str, int]) -> tuple[int | None, bool]:
         """The step that a line belongs to, and whether it is told there."""
@@ -313,18 +305,18 @@ class _Narrator:
         link, place = self._chain.chain[index], self._line(locate_link(self._chain.chain[index]))
         causes = told_causes(link)
         moved = link.arrived_by
-        verb: Literal["was", "became"] = "became" if link.origin is not None and index else "was"
-        told = [
-            describe_cause(cause, verb, self._peer if index == number == 0 else None)
-            for number, cause in enumerate(causes)
-        ]
+        before = told_causes(self._chain.chain[index - 1]) if index else ()
+        known = {(cause.variable, cause.failing) for cause in before}
+        news = tuple(cause for cause in causes if (cause.variable, cause.failing) not in known)
         return StoryStep(
             number=index + 1,
             link=link,
             causes=causes,
+            news=news or causes,
             place=place,
             lead=self._lead(link, index),
-            clauses=tuple(map(Clause, told, self._find_news(index, causes))),
+            verb="became" if link.origin is not None and index else "was",
+            peer=self._peer,
             notes=self._tell_gap(link),
             moved=f"the cause moves from {', '.join(moved.from_)} to {', '.join(moved.to)}" if moved else None,
             moved_at=self._line(moved) if moved else None,
@@ -333,11 +325,6 @@ class _Narrator:
             replay=plan_script(self._chain, index, "failing"),
             undo=plan_script(self._chain, index, "passing"),
         )
-
-    def _find_news(self, index: int, causes: Sequence[Cause]) -> list[bool]:
-        before = told_causes(self._chain.chain[index - 1]) if index else ()
-        known = {(cause.variable, cause.failing) for cause in before}
-        return [(cause.variable, cause.failing) not in known for cause in causes]
 
     def _lead(self, link: Link, index: int) -> str:
         # Only what was seen to bring this about is given as its reason.
@@ -406,10 +393,8 @@ class _Narrator:
         story = _Narrator(as_chain(self._chain, other), self._root, self._read_source).tell(None)
         pieces = []
         for index, step in enumerate(story.steps):
-            news = [c for c, clause in zip(step.causes, step.clauses, strict=True) if clause.is_news] or step.causes
             led = "" if index == 0 else ", so " if step.link.follows else ", then "
-            told = describe_causes(news, "was", first=False)
-            pieces.append(led + "".join(span.text for span in told))
+            pieces.append(led + plain(describe_causes(step.news, "was", first=False)))
         return Aside(story, name_run(other.passing, beside=self._chain.test), command, tuple(pieces))
 
 

@@ -368,11 +368,13 @@ class _Section:
         if suspect is None:
             return []
         path, lines = self._name_path(suspect.place), []
-        if suspect.step is None and not suspect.is_repaired:
+        repair = self.story.repair
+        # Why the line of the first repair is suspect is what that says.
+        if suspect.step is None and (repair is None or repair.place.at != suspect.place.at):
             lines += self.wrap(f"Look first at {path}: {printable(suspect.why)}.", lines=3)
         if suspect.excerpt is None:
             return lines
-        if path != str(suspect.place) and suspect.step is not None and self.story.repair is None:
+        if path != str(suspect.place) and suspect.step is not None and repair is None:
             lines += self.wrap(path)
         digits = len(str(suspect.place.line + 1))
         for number, text in suspect.excerpt.narrow(1).lines:

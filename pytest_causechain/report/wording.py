@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import re
 import shlex
-import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -401,12 +400,8 @@ def describe_outcome(observation: Observation, rule: Rule | None) -> str:
     if observation.ending == "timeout":
         return "did not end in time"
     if observation.ending == "signal":
-        try:
-            name = signal.Signals(observation.code).name
-        except ValueError:
-            name = f"signal {observation.code}"
         own = next((f.function for f in observation.backtrace if f.file is not None), None)
-        return f"was killed by {name}" + (f" in {own}()" if own else "")
+        return f"was killed by {observation.signal_name}" + (f" in {own}()" if own else "")
     text = observation.stdout.decode("utf-8", "surrogateescape").strip()
     if not (text or observation.stderr) and observation.files and rule is not None and rule.kind == "output":
         more = len(observation.files) - 1
