@@ -353,15 +353,15 @@ class _Narrator:
         """What the experiments with this link showed."""
         # What a statement made so is altered once that statement is done.
         after = Span(" at " if link.origin is None else " after ")
-        where = (after, Span(str(place), "code"))
-        change, undone = describe_change(causes, "failing"), describe_change(causes, "passing")
+        change = (*describe_change(causes, "failing"), after, Span(str(place), "code"))
+        fails = f" the {self._peer} fails too"
         if link.confirmed == "context":
             others = count_of(max(link.differences - len(link.causes), 0), "other transferred difference")
-            return Span("with "), *change, *where, Span(f", together with up to {others}, the {self._peer} fails too.")
+            return Span("with "), *change, Span(f", together with up to {others},{fails}.")
         if link.confirmed == "passing":
-            return Span("with only "), *change, *where, Span(f" the {self._peer} fails too.")
-        fails = f" the {self._peer} fails too; with "
-        return Span("with only "), *change, *where, Span(fails), *undone, Span(" the failing run passes.")
+            return Span("with only "), *change, Span(f"{fails}.")
+        undone = describe_change(causes, "passing")
+        return Span("with only "), *change, Span(f"{fails}; with "), *undone, Span(" the failing run passes.")
 
     def _ending(self) -> Ending:
         failure, number = self._chain.failure, len(self._chain.chain) + 1
