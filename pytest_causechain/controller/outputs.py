@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,13 +29,6 @@ TITLE = "cause-effect chain"
 # Of `--tb`: with these pytest prints no section under a failure.
 BARE_STYLES = ("no", "line")
 UNKNOWN = "this test was not diagnosed."
-
-
-@runtime_checkable
-class Sectioned(Protocol):
-    """What pytest shows of a failure, where more can be added."""
-
-    def addsection(self, name: str, content: str, sep: str = "-") -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +132,11 @@ class Outputs:
         is_painted = terminal is not None and terminal.hasmarkup
         details = WHOLE if self._config.get_verbosity() > 0 else BRIEF
         text = render_text(story, details=details, is_painted=is_painted)
-        longrepr = self._reports[story.chain.test].longrepr
-        if self._config.getoption("tbstyle", "auto") in BARE_STYLES or not isinstance(longrepr, Sectioned):
+        add_section = getattr(self._reports[story.chain.test].longrepr, "addsection", None)
+        if self._config.getoption("tbstyle", "auto") in BARE_STYLES or add_section is None:
             self._sections.append((f"{TITLE}: {story.chain.test}", text))
         else:
-            longrepr.addsection(TITLE, text, "-")
+            add_section(TITLE, text, "-")
 
     def _tell_junit(self, story: Story) -> None:
         from pytest_causechain.report.ci import tell_testcase

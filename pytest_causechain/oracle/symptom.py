@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.runs import Observation, Outcome, Recording, Run, Shown
-from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
+from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict, is_later
 from pytest_causechain.oracle.facts import derive_symptoms
 from pytest_causechain.oracle.oracles import (
     Ask,
@@ -292,7 +292,7 @@ def find_guilty(
     moved: Run | None = None
     for run in reversed(runs[-MAX_RUNS:]):
         effects = set()
-        for observation in _choose_probes(shown):
+        for observation in (*shown[-MAX_OTHERS:], *MADE_UP):
             if time.monotonic() >= deadline:
                 return moved or runs[-1]
             effects.add(tell_effect(ask(run, observation), failure))
@@ -306,11 +306,6 @@ def find_guilty(
             "explains it: let it look at their output, exit status or files."
         )
     return moved
-
-
-def _choose_probes(shown: Sequence[Observation]) -> Iterator[Observation]:
-    yield from shown[-MAX_OTHERS:]
-    yield from MADE_UP
 
 
 def tell_effect(verdict: Verdict, failure: Verdict) -> str:
@@ -330,9 +325,6 @@ def tell_effect(verdict: Verdict, failure: Verdict) -> str:
 
 def _is_later(verdict: Verdict, failure: Verdict) -> bool:
     """Tells whether the test came further: in the first place where the two ways part, it is at a later line."""
-    for one, other in zip(verdict.trail, failure.trail, strict=False):
-        if one != other:
-            file, _, line = one.rpartition(":")
-            before, _, earlier = other.rpartition(":")
-            return file == before and int(line) > int(earlier)
-    return False
+    ways = zip(verdict.trail, failure.trail, strict=False)
+    parting = next(((one, other) for one, other in ways if one != other), None)
+    return parting is not None and is_later(*parting)

@@ -341,7 +341,7 @@ class _Narrator:
         if moved is None:
             return ()
         told = []
-        start, end = self._line(_as_place(moved.earliest)), self._line(moved)
+        start, end = self._line(moved.earliest), self._line(moved)
         if link.origin is None and (moved.earliest.file, moved.earliest.line) != (moved.file, moved.line):
             told.append(f"somewhere between {start} and {end}")
         alone = [(self._names[file], line) for file, line in split_lines(moved.only_in_failing)]
@@ -443,12 +443,8 @@ def locate_link(link: Link) -> Place:
     moment, moved = link.moment, link.arrived_by
     # The moment of a call lies in the called function; the line that calls it is the transition's.
     if moment.is_entry and moved is not None and moved.function in moment.backtrace[1:2]:
-        return _as_place(moved)
+        return Place(moved.file, moved.line, moved.function)
     return Place(moment.file, moment.line, moment.function)
-
-
-def _as_place(place: Place | Transition) -> Place:
-    return Place(place.file, place.line, place.function)
 
 
 def locate_failure(chain: Chain) -> Place | None:

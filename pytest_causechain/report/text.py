@@ -327,9 +327,8 @@ class _Section:
     def _make_last_row(self) -> _Row:
         ending = self.story.ending
         told = (Span(ending.tell(self.detail.failure)),)
-        if ending.place is None:
-            return _Row(str(ending.number), "", "", (told,))
-        return _Row(str(ending.number), str(ending.place), name_function(ending.place.function), (told,))
+        where = (str(ending.place), name_function(ending.place.function)) if ending.place is not None else ("", "")
+        return _Row(str(ending.number), *where, (told,))
 
     def _lay_out(self, rows: Sequence[_Row]) -> list[Spans]:
         number_width = max(len(row.number) for row in rows)
