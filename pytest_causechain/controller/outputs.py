@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from xml.etree import ElementTree
 
 import pytest
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from pytest_causechain.model.chain import Chain
-    from pytest_causechain.report.story import Story
+    from pytest_causechain.report.story import Reporter, Story
 
 TITLE = "cause-effect chain"
 # Of `--tb`: with these pytest prints no section under a failure.
@@ -31,14 +32,11 @@ BARE_STYLES = ("no", "line")
 UNKNOWN = "this test was not diagnosed."
 
 
-@dataclass(frozen=True, slots=True)
-class Reporter:
-    """One format: `write` is called when the chain of a test is known, `finish` when those of all are; there is one at
-    least. `title` is what has no chain in it, should it fail."""
+@runtime_checkable
+class Sectioned(Protocol):
+    """What pytest shows of a failure, where more can be added."""
 
-    title: str
-    write: Callable[[Story], object] = lambda story: None
-    finish: Callable[[Sequence[Story]], object] = lambda stories: None
+    def addsection(self, name: str, content: str, sep: str = "-") -> None: ...
 
 
 class Outputs:
@@ -99,63 +97,44 @@ class Outputs:
     def _reporters(self) -> Sequence[Reporter]:
         """In the order in which they hear of a chain: files come first, since others refer to them."""
         from pytest_causechain.report import ci
-        from pytest_causechain.report.artefacts import Artefacts
+        from pytest_causechain.report.artefacts import ArtefactsReporter
+        from pytest_causechain.report.text import TextReporter
 
         settings, environment = self._settings, os.environ
+        gitlab = environment.get("CI_PROJECT_DIR")
         # Where the paths of CI systems begin, wherever in it pytest was started.
-        checkout = Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or self._root)
-        artefacts = Artefacts(settings.directory)
-        reporters = [
-            Reporter("the directory of the chains", artefacts.write, artefacts.finish),
-            Reporter("the terminal's report", self._show),
-            Reporter("the JUnit report", self._tell_junit),
-            Reporter("the attachment of allure", self._write_attachment),
-            Reporter("pytest_causechain_report", self._call_hook),
-        ]
-        for path, make in ((settings.sarif, ci.make_log), (settings.gitlab, ci.list_issues)):
-            if path is not None:
-                reporters.append(Reporter("a report", finish=partial(ci.write_report, path, make, checkout)))
-        if environment.get("GITHUB_ACTIONS") == "true":
-            if summary := environment.get("GITHUB_STEP_SUMMARY"):
-                reporters.append(Reporter("the step summary", finish=partial(ci.append_summary, Path(summary))))
-            reporters.append(
-                Reporter("annotations", finish=lambda told: self._lines.extend(ci.annotate(told, checkout)))
-            )
-        return reporters
-
-    def _show(self, story: Story) -> None:
-        """Under the failure, or behind all of them where pytest shows none."""
-        from pytest_causechain.report.text import BRIEF, WHOLE, render_text
-
+        checkout = Path(environment.get("GITHUB_WORKSPACE") or gitlab or self._root)
         # In colour where pytest itself writes in colour, which knows about --color, NO_COLOR and terminals.
         terminal: TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
         is_painted = terminal is not None and terminal.hasmarkup
-        details = WHOLE if self._config.get_verbosity() > 0 else BRIEF
-        text = render_text(story, details=details, is_painted=is_painted)
-        add_section = getattr(self._reports[story.chain.test].longrepr, "addsection", None)
-        if self._config.getoption("tbstyle", "auto") in BARE_STYLES or add_section is None:
-            self._sections.append((f"{TITLE}: {story.chain.test}", text))
+        reporters: list[Reporter] = [
+            ArtefactsReporter(settings.directory),
+            TextReporter(self._show, is_whole=self._config.get_verbosity() > 0, is_painted=is_painted),
+            ci.JunitReporter(self._find_testcase, Path(gitlab) if gitlab else None),
+            AttachmentReporter(self._config),
+            HookReporter(self._config, self._reports),
+        ]
+        if settings.sarif is not None:
+            reporters.append(ci.JsonReporter(settings.sarif, ci.make_log, checkout))
+        if settings.gitlab is not None:
+            reporters.append(ci.JsonReporter(settings.gitlab, ci.list_issues, checkout))
+        if environment.get("GITHUB_ACTIONS") == "true":
+            summary = environment.get("GITHUB_STEP_SUMMARY")
+            reporters += [ci.SummaryReporter(Path(summary))] if summary else []
+            reporters.append(ci.AnnotationReporter(self._lines.append, checkout))
+        return reporters
+
+    def _show(self, test: str, text: str) -> None:
+        """Under the failure, or behind all of them where pytest shows none."""
+        longrepr = self._reports[test].longrepr
+        if self._config.getoption("tbstyle", "auto") in BARE_STYLES or not isinstance(longrepr, Sectioned):
+            self._sections.append((f"{TITLE}: {test}", text))
         else:
             add_section(TITLE, text, "-")
 
-    def _tell_junit(self, story: Story) -> None:
-        from pytest_causechain.report.ci import tell_testcase
-
-        node, gitlab = self._junit_nodes.get(story.chain.test), os.environ.get("CI_PROJECT_DIR")
-        if node is not None:
-            tell_testcase(story, node.to_xml(), Path(gitlab) if gitlab else None)
-
-    def _write_attachment(self, story: Story) -> None:
-        """Puts the page where allure expects its attachment."""
-        attachment = promised_attachment(self._config, story.chain.test)
-        if attachment is not None and story.artefacts is not None:
-            attachment.write_bytes((story.artefacts / "chain.html").read_bytes())
-
-    def _call_hook(self, story: Story) -> None:
-        """Tells other plugins, which may want the failed phase of the test, too."""
-        chain = story.chain
-        report = self._reports[chain.test]
-        self._config.hook.pytest_causechain_report(config=self._config, report=report, chain=chain)
+    def _find_testcase(self, test: str) -> ElementTree.Element | None:
+        node = self._junit_nodes.get(test)
+        return node.to_xml() if node is not None else None
 
     # One chain, and all of them
 
@@ -209,6 +188,40 @@ class Outputs:
         except Exception as error:
             self.notes.append(f"{what} has no chain in it: {error!a}")
         return True
+
+
+class AttachmentReporter:
+    """Puts the page where allure expects its attachment."""
+
+    title = "the attachment of allure"
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def write(self, story: Story) -> None:
+        attachment = promised_attachment(self._config, story.chain.test)
+        if attachment is not None and story.artefacts is not None:
+            attachment.write_bytes((story.artefacts / "chain.html").read_bytes())
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        """Each has its own."""
+
+
+class HookReporter:
+    """Tells other plugins, which may want the failed phase of the test, too."""
+
+    title = "pytest_causechain_report"
+
+    def __init__(self, config: pytest.Config, reports: Mapping[str, pytest.TestReport]) -> None:
+        self._config, self._reports = config, reports
+
+    def write(self, story: Story) -> None:
+        chain = story.chain
+        report = self._reports[chain.test]
+        self._config.hook.pytest_causechain_report(config=self._config, report=report, chain=chain)
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        """Each has been told of."""
 
 
 def promise_attachment(config: pytest.Config, test: str) -> None:

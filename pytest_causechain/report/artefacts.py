@@ -15,9 +15,9 @@ from pathlib import Path
 from pytest_causechain.model.chain import Alternative, Chain, Party, Peer, Repair
 from pytest_causechain.model.codec import encode, write_whole
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.report.gdb import write_scripts
-from pytest_causechain.report.html import render_index, render_page
-from pytest_causechain.report.story import Story, StoryStep, make_story, rank_suspects
+from pytest_causechain.report.gdb import GdbReporter
+from pytest_causechain.report.html import PageReporter
+from pytest_causechain.report.story import Reporter, Story, StoryStep, make_story, rank_suspects
 from pytest_causechain.report.wording import slug, tell_sides
 
 SCHEMA = "causechain/1"
@@ -29,12 +29,16 @@ _OURS = re.compile(
 )
 
 
-class Artefacts:
+class ArtefactsReporter(Reporter):
     """Writes everything about a test, in place of what an earlier session wrote; at the end the index. Where it cannot,
     that is a Refusal."""
 
+    title = "the directory of the chains"
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        # The data last, so that whoever finds a chain.json also finds the scripts that belong to it.
+        self._reporters: tuple[Reporter, ...] = (GdbReporter(), PageReporter(directory), DataReporter(directory))
 
     def write(self, story: Story) -> None:
         if story.artefacts is None:
@@ -45,17 +49,14 @@ class Artefacts:
             for old in story.artefacts.iterdir():
                 if _OURS.fullmatch(old.name):
                     old.unlink()
-            write_scripts(story)
-            _write_page(story.artefacts / "chain.html", render_page(story))
-            # The data last, so that whoever finds a chain.json also finds the scripts that belong to it.
-            _write_json(story.artefacts / "chain.json", encode_story(story))
+            for reporter in self._reporters:
+                reporter.write(story)
 
     def finish(self, stories: Sequence[Story]) -> None:
         with self._refusing():
             self._make_directory()
-            _write_page(self._directory / "index.html", render_index(stories))
-            chains = [_list_chain(story.chain) for story in stories]
-            _write_json(self._directory / "index.json", {"schema": INDEX_SCHEMA, "chains": chains})
+            for reporter in self._reporters:
+                reporter.finish(stories)
 
     def _make_directory(self) -> None:
         """Make the directory, hidden from git. One that exists may be the user's sources: it is left as it is."""
@@ -79,10 +80,27 @@ class Artefacts:
             ) from error
 
 
+class DataReporter(Reporter):
+    """Writes chain.json and index.json."""
+
+    title = "chain.json"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def write(self, story: Story) -> None:
+        if story.artefacts is not None:
+            _write_json(story.artefacts / "chain.json", encode_story(story))
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        chains = [_list_chain(story.chain) for story in stories]
+        _write_json(self._directory / "index.json", {"schema": INDEX_SCHEMA, "chains": chains})
+
+
 def write_artefacts(chain: Chain, directory: Path, *, root: Path | None = None) -> Path:
     """Write everything about one test; the test's own directory. Its page shows paths relative to `root`."""
     place = directory / slug(chain.test)
-    Artefacts(directory).write(make_story(chain, root=root, artefacts=place))
+    ArtefactsReporter(directory).write(make_story(chain, root=root, artefacts=place))
     return place
 
 
@@ -141,10 +159,6 @@ def _list_chain(chain: Chain) -> dict[str, object]:
         "suspect": encode(next(iter(rank_suspects(chain)), None)),
         "path": f"{slug(chain.test)}/chain.json",
     }
-
-
-def _write_page(path: Path, page: str) -> None:
-    write_whole(path, page.encode("utf-8", "backslashreplace"))
 
 
 def _write_json(path: Path, data: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from pytest_causechain import __version__
 from pytest_causechain.report.sources import show_path
-from pytest_causechain.report.story import SourceLine, Story, StoryStep
+from pytest_causechain.report.story import Reporter, SourceLine, Story, StoryStep
 from pytest_causechain.report.text import WHOLE, render_text
 from pytest_causechain.report.wording import begin_sentence, count_of, name_test, plain, printable, shorten
 
@@ -33,13 +33,18 @@ def identify(test: str, path: str, function: str) -> str:
     return hashlib.sha256("\0".join((test, path, function)).encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-Make = Callable[[Sequence[Story], Path], object]
+class JsonReporter(Reporter):
+    """Writes a file with what `make` makes of all stories."""
 
+    title = "a report"
 
-def write_report(path: Path, make: Make, checkout: Path, stories: Sequence[Story]) -> None:
-    """Writes a file with what `make` makes of the stories."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(make(stories, checkout), indent=2) + "\n", encoding="ascii")
+    def __init__(self, path: Path, make: Callable[[Sequence[Story], Path], object], checkout: Path) -> None:
+        self._path, self._make, self._checkout = path, make, checkout
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        made = self._make(stories, self._checkout)
+        self._path.write_text(json.dumps(made, indent=2) + "\n", encoding="ascii")
 
 
 # GitLab's code quality report
@@ -132,6 +137,19 @@ def _make_message(text: str) -> Json:
 MOST_ANNOTATIONS = 10
 
 
+class AnnotationReporter(Reporter):
+    """Says lines that the terminal must show each on its own."""
+
+    title = "annotations"
+
+    def __init__(self, say: Callable[[str], None], checkout: Path) -> None:
+        self._say, self._checkout = say, checkout
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        for line in annotate(stories, self._checkout):
+            self._say(line)
+
+
 def annotate(stories: Sequence[Story], checkout: Path) -> Iterator[str]:
     """An error for each chain at its first suspect; notices for the other links as long as there is room."""
     errors, notices = 0, 0
@@ -164,9 +182,17 @@ def _escape_message(text: str) -> str:
 MOST_BYTES = 900_000
 
 
-def append_summary(path: Path, stories: Sequence[Story]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(render_summary(stories))
+class SummaryReporter(Reporter):
+    """Adds to a file."""
+
+    title = "the step summary"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(render_summary(stories))
 
 
 def render_summary(stories: Sequence[Story]) -> str:
@@ -217,12 +243,22 @@ def _code(text: str) -> str:
 ATTACHMENT = "[[ATTACHMENT"
 
 
-def tell_testcase(story: Story, testcase: ElementTree.Element, checkout: Path | None) -> None:
-    """Adds to the element of a test. Attachments are named as seen from the `checkout`: GitLab takes paths from there,
-    Jenkins, which tells of none, whole ones."""
-    names = ("chain.html", "chain.json") if story.artefacts is not None else ()
-    files = [show_path(story.artefacts / name, checkout) for name in names if story.artefacts is not None]
-    describe_testcase(testcase, list_properties(story), render_text(story, details=WHOLE), files)
+class JunitReporter(Reporter):
+    """Adds to the element of a test, which `find_testcase` finds where there is one. Attachments are named as seen from
+    the `checkout`: GitLab takes paths from there, Jenkins, which tells of none, whole ones."""
+
+    title = "the JUnit report"
+
+    def __init__(self, find_testcase: Callable[[str], ElementTree.Element | None], checkout: Path | None) -> None:
+        self._find_testcase, self._checkout = find_testcase, checkout
+
+    def write(self, story: Story) -> None:
+        testcase = self._find_testcase(story.chain.test)
+        if testcase is None:
+            return
+        names = ("chain.html", "chain.json") if story.artefacts is not None else ()
+        files = [show_path(story.artefacts / name, self._checkout) for name in names if story.artefacts is not None]
+        describe_testcase(testcase, list_properties(story), render_text(story, details=WHOLE), files)
 
 
 def list_properties(story: Story) -> Iterator[tuple[str, str]]:

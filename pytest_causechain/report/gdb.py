@@ -15,7 +15,7 @@ from pytest_causechain.model.chain import Cause, Chain, Link, Party, Script
 from pytest_causechain.model.codec import write_whole
 from pytest_causechain.model.moment import Breakpoint
 from pytest_causechain.report.secrets import is_secret
-from pytest_causechain.report.story import GdbScript, Side, Story, StoryStep, twin_repair
+from pytest_causechain.report.story import GdbScript, Reporter, Side, Story, StoryStep, twin_repair
 from pytest_causechain.report.wording import (
     NAME_LIMIT,
     count_of,
@@ -39,23 +39,26 @@ SETTINGS = (
 )
 
 
-def write_scripts(story: Story) -> None:
+class GdbReporter(Reporter):
     """Writes for each link a script that shows the failure, and one that makes it go away where that was seen; and
     beside them what their runs read."""
-    for step in story.steps if story.artefacts is not None else ():
-        _write_script(story, step, "failing")
-        _write_script(story, step, "passing")
 
+    title = "the gdb scripts"
 
-def _write_script(story: Story, step: StoryStep, towards: Side) -> None:
-    plan, files = _choose_plan(step, towards), _Files(story, step, towards)
-    if plan.obstacle is not None or story.artefacts is None:
-        return
-    if files.run is not None and plan.party is not None:
-        _write_text(files.run, plan.party.stdin)
-    if files.moment is not None and plan.script is not None:
-        _write_text(files.moment, plan.script.stdin or "")
-    _write_text(story.artefacts / plan.name, render_script(story, step, towards))
+    def write(self, story: Story) -> None:
+        for step in story.steps if story.artefacts is not None else ():
+            for towards in ("failing", "passing"):
+                self._write(story, step, towards)
+
+    def _write(self, story: Story, step: StoryStep, towards: Side) -> None:
+        plan, files = _choose_plan(step, towards), _Files(story, step, towards)
+        if plan.obstacle is not None or story.artefacts is None:
+            return
+        if files.run is not None and plan.party is not None:
+            _write_text(files.run, plan.party.stdin)
+        if files.moment is not None and plan.script is not None:
+            _write_text(files.moment, plan.script.stdin or "")
+        _write_text(story.artefacts / plan.name, render_script(story, step, towards))
 
 
 def _write_text(path: Path, text: str) -> None:

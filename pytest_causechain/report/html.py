@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pytest_causechain.model.chain import Cause, Edge, Party, Scene, Trial
+from pytest_causechain.model.codec import write_whole
 from pytest_causechain.report.sources import Excerpt, show_path, split_words
-from pytest_causechain.report.story import Aside, Ending, SourceLine, Story, StoryStep
+from pytest_causechain.report.story import Aside, Ending, Reporter, SourceLine, Story, StoryStep
 from pytest_causechain.report.wording import (
     Span,
     begin_sentence,
@@ -49,6 +50,26 @@ LABEL_LIMIT = 26
 # Left, top, width, height.
 Box = tuple[float, float, float, float]
 Text = Sequence[tuple[str, str]]
+
+
+class PageReporter(Reporter):
+    """Writes chain.html into the directory of each test, and index.html beside these."""
+
+    title = "chain.html"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def write(self, story: Story) -> None:
+        if story.artefacts is not None:
+            _write_page(story.artefacts / "chain.html", render_page(story))
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        _write_page(self._directory / "index.html", render_index(stories))
+
+
+def _write_page(path: Path, page: str) -> None:
+    write_whole(path, page.encode("utf-8", "backslashreplace"))
 
 
 # Templates

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Literal, Protocol
 
 from pytest_causechain.model.chain import (
     Alternative,
@@ -55,6 +55,21 @@ AROUND = 3
 Side = Literal["failing", "passing"]
 # What the passing run is called.
 PeerName = Literal["passing run", "twin"]
+
+
+class Reporter(Protocol):
+    """Tells stories in one format. It is made with the places that it writes to."""
+
+    # What has no chain in it, should it fail.
+    title: str
+
+    def write(self, story: Story) -> None:
+        """Called when the chain of a test is known."""
+        return
+
+    def finish(self, stories: Sequence[Story]) -> None:
+        """Called when those of all tests are known; there is one at least."""
+        return
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_causechain.model.chain import Party
@@ -13,6 +13,7 @@ from pytest_causechain.report.story import (
     FAILURE_LIMIT,
     FUNCTION_LIMIT,
     Aside,
+    Reporter,
     SourceLine,
     Story,
     StoryStep,
@@ -86,6 +87,18 @@ MOST_LINES = 27
 BRIEF = (Detail(9, 4), Detail(6, 4), Detail(5, 3), Detail(4, 3, failure=32), Detail(3, 3, 2, failure=32))
 # Even so a hostile program cannot fill the screen for hours.
 WHOLE = (Detail(500, 40, None, 40, 50, 2000),)
+
+
+class TextReporter(Reporter):
+    """Gives each test's section to `show`, with the test's name."""
+
+    title = "the terminal's report"
+
+    def __init__(self, show: Callable[[str, str], None], *, is_whole: bool, is_painted: bool) -> None:
+        self._show, self._details, self._is_painted = show, WHOLE if is_whole else BRIEF, is_painted
+
+    def write(self, story: Story) -> None:
+        self._show(story.chain.test, render_text(story, details=self._details, is_painted=self._is_painted))
 
 
 def render_text(story: Story, *, width: int = 80, details: Sequence[Detail] = BRIEF, is_painted: bool = False) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.codec import decode
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.report.artefacts import Artefacts, write_artefacts
+from pytest_causechain.report.artefacts import ArtefactsReporter, write_artefacts
 from pytest_causechain.report.story import make_story
 from pytest_causechain.report.wording import SLUG_LIMIT, slug
 
@@ -24,7 +24,7 @@ def read_chain(place: Path) -> dict:
 
 
 def write_index(told: Sequence[Chain], directory: Path) -> Path:
-    Artefacts(directory).finish([make_story(chain) for chain in told])
+    ArtefactsReporter(directory).finish([make_story(chain) for chain in told])
     return directory / "index.json"
 
 
