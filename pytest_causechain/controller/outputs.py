@@ -96,8 +96,12 @@ class Outputs:
     @cached_property
     def _reporters(self) -> Sequence[Reporter]:
         """In the order in which they hear of a chain: files come first, since others refer to them."""
-        from pytest_causechain.report import ci
         from pytest_causechain.report.artefacts import ArtefactsReporter
+        from pytest_causechain.report.github import GitHubReporter
+        from pytest_causechain.report.gitlab import GitLabReporter
+        from pytest_causechain.report.junit import JunitReporter
+        from pytest_causechain.report.markdown import MarkdownReporter
+        from pytest_causechain.report.sarif import SarifReporter
         from pytest_causechain.report.text import TextReporter
 
         settings, environment = self._settings, os.environ
@@ -110,18 +114,18 @@ class Outputs:
         reporters: list[Reporter] = [
             ArtefactsReporter(settings.directory),
             TextReporter(self._show, is_whole=self._config.get_verbosity() > 0, is_painted=is_painted),
-            ci.JunitReporter(self._find_testcase, Path(gitlab) if gitlab else None),
+            JunitReporter(self._find_testcase, Path(gitlab) if gitlab else None),
             AttachmentReporter(self._config),
             HookReporter(self._config, self._reports),
         ]
         if settings.sarif is not None:
-            reporters.append(ci.JsonReporter(settings.sarif, ci.make_log, checkout))
+            reporters.append(SarifReporter(settings.sarif, checkout))
         if settings.gitlab is not None:
-            reporters.append(ci.JsonReporter(settings.gitlab, ci.list_issues, checkout))
+            reporters.append(GitLabReporter(settings.gitlab, checkout))
         if environment.get("GITHUB_ACTIONS") == "true":
             summary = environment.get("GITHUB_STEP_SUMMARY")
-            reporters += [ci.SummaryReporter(Path(summary))] if summary else []
-            reporters.append(ci.AnnotationReporter(self._lines.append, checkout))
+            reporters += [MarkdownReporter(Path(summary))] if summary else []
+            reporters.append(GitHubReporter(self._lines.append, checkout))
         return reporters
 
     def _show(self, test: str, text: str) -> None:

@@ -12,7 +12,10 @@ import jsonschema
 import pytest
 from test_gold import tell
 
-from pytest_causechain.report.ci import MOST_BYTES, annotate, list_issues, list_results, make_log, render_summary
+from pytest_causechain.report.github import annotate
+from pytest_causechain.report.gitlab import list_issues
+from pytest_causechain.report.markdown import MOST_BYTES, render_summary
+from pytest_causechain.report.sarif import list_results, make_log
 
 ROOT = Path("/home/me/project")
 SARIF = json.loads((Path(__file__).parent / "sarif-reduced.json").read_text())

@@ -20,15 +20,12 @@ import pytest
 
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.report.artefacts import encode_story, write_artefacts
-from pytest_causechain.report.ci import (
-    annotate,
-    describe_testcase,
-    list_issues,
-    list_properties,
-    list_results,
-    render_summary,
-)
+from pytest_causechain.report.github import annotate
+from pytest_causechain.report.gitlab import list_issues
 from pytest_causechain.report.html import render_index, render_page
+from pytest_causechain.report.junit import describe_testcase, list_properties
+from pytest_causechain.report.markdown import render_summary
+from pytest_causechain.report.sarif import list_results
 from pytest_causechain.report.story import Story
 from pytest_causechain.report.text import WHOLE, render_text
 from pytest_causechain.report.wording import slug
@@ -87,7 +84,7 @@ def gitlab(chain: Chain) -> str:
 
 
 def sarif(chain: Chain) -> str:
-    return json.dumps([*list_results([tell(chain)], ROOT)], indent=1)
+    return json.dumps(list_results([tell(chain)], ROOT), indent=1)
 
 
 def data(chain: Chain) -> str:

@@ -14,8 +14,8 @@ import pytest
 from test_gold import REPORTERS, ROOT, github, page, place, tell
 
 from pytest_causechain.model.chain import Chain
-from pytest_causechain.report.ci import describe_testcase, list_properties
 from pytest_causechain.report.html import render_page
+from pytest_causechain.report.junit import describe_testcase, list_properties
 from pytest_causechain.report.story import make_story
 from pytest_causechain.report.text import BRIEF, NARROWEST, WHOLE, render_text
 
