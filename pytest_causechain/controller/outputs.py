@@ -134,7 +134,7 @@ class Outputs:
         if self._config.getoption("tbstyle", "auto") in BARE_STYLES or not isinstance(longrepr, Sectioned):
             self._sections.append((f"{TITLE}: {test}", text))
         else:
-            add_section(TITLE, text, "-")
+            longrepr.addsection(TITLE, text, "-")
 
     def _find_testcase(self, test: str) -> ElementTree.Element | None:
         node = self._junit_nodes.get(test)
