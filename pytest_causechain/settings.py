@@ -7,12 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+
+import pytest
 
 from pytest_causechain.model.isolation import USUAL, Bounds, Precautions, Wish
-
-if TYPE_CHECKING:
-    import pytest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +94,8 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def is_wanted(config: pytest.Config) -> bool:
-    import pytest
-
     given = config.getoption("cause_chain")
-    try:
-        return bool(config.getini("cause_chain") if given is None else given)
-    except (ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
-        raise pytest.UsageError(f"cause_chain must be true or false ({error}).") from None
+    return bool(_read_ini(config, "cause_chain", "true or false") if given is None else given)
 
 
 def read_settings(config: pytest.Config) -> Settings:
@@ -131,8 +125,6 @@ def find_cache(config: pytest.Config) -> Path | None:
 
 
 def _read_precautions(config: pytest.Config) -> Precautions:
-    import pytest
-
     isolation = config.getini("cause_chain_isolation")
     if isolation not in get_args(Wish):
         raise pytest.UsageError(f"cause_chain_isolation must be auto, require or off, not {isolation!r}.")
@@ -157,13 +149,15 @@ def read_bounds(words: Sequence[str]) -> Bounds:
 
 def _read_libraries(config: pytest.Config) -> tuple[str, ...]:
     """A path holds wherever the engine runs; a file name stays one."""
-    import pytest
-
-    try:
-        patterns = config.getini("cause_chain_libraries")
-    except (ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
-        raise pytest.UsageError(f"cause_chain_libraries must be a list of file names ({error}).") from None
+    patterns = _read_ini(config, "cause_chain_libraries", "a list of file names")
     return tuple(str(config.rootpath / pattern) if "/" in pattern else pattern for pattern in patterns)
+
+
+def _read_ini(config: pytest.Config, name: str, wanted: str) -> Any:
+    try:
+        return config.getini(name)
+    except (ValueError, pytest.UsageError) as error:  # which one depends on pytest's version
+        raise pytest.UsageError(f"{name} must be {wanted} ({error}).") from None
 
 
 def _read_text(config: pytest.Config, name: str) -> str | None:
@@ -175,8 +169,6 @@ def _read_text(config: pytest.Config, name: str) -> str | None:
 
 
 def _read_number(config: pytest.Config, name: str) -> float | None:
-    import pytest
-
     text, kind = _read_text(config, name), next(option.kind for option in OPTIONS if option.name == name)
     if text is None:
         return None

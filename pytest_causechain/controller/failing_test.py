@@ -102,8 +102,8 @@ def _is_program(run: Run, wanted: str) -> bool:
 
 
 def _find_guilty(recording: Recording, replays: Replays, budget: Budget) -> Run:
-    with replays.borrow([recording.test]) as borrowed:
-        return ask_for_guilty(borrowed.replay, recording, budget.part("guilt"))
+    with replays.borrow([recording.test]) as replay:
+        return ask_for_guilty(replay, recording, budget.part("guilt"))
 
 
 def _choose_neighbours(

@@ -15,7 +15,7 @@ from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.runs import Observation, Run
 from pytest_causechain.model.verdict import Oracle, Verdict, Witness
 from pytest_causechain.neighbours.traces import require_room
-from pytest_causechain.oracle.oracles import ExactOracle, is_same_failure, take_users_word
+from pytest_causechain.oracle.oracles import is_same_failure, judge_by_twin, judge_by_user
 from pytest_causechain.oracle.symptom import learn_symptom
 
 
@@ -39,14 +39,14 @@ class TestJudge:
     def learn_oracle(self, passing: Observation, failing: Observation) -> Oracle:
         """Between a run and its twin: what the user says of failures comes first, else exactly what the test says. A
         run that was ended by us has not passed, whatever it printed."""
-        users = take_users_word(self.ask, failing)
+        users = judge_by_user(failing, self.ask)
         if users is not None:
             return users
 
         def passes(observation: Observation) -> bool:
             return observation.ending != "timeout" and self.ask(observation).outcome == "passed"
 
-        return ExactOracle(passing, failing, passes)
+        return judge_by_twin(passing, failing, passes)
 
     def check_failure(self) -> None:
         """A Refusal when the test, run alone, does not fail as it did."""

@@ -22,9 +22,8 @@ from pytest_causechain.model.refusal import BudgetUsedUp, Hopeless, Refusal
 from pytest_causechain.model.verdict import Witness, Witnesses
 from pytest_causechain.neighbours.ranking import Neighbour
 from pytest_causechain.neighbours.traces import MOST_RUN, Ranked, rank_by_traces
-from pytest_causechain.repairs.findings import Attempt, Findings
+from pytest_causechain.repairs.findings import Attempt, Findings, Ranking
 from pytest_causechain.repairs.search import find_repairs
-from pytest_causechain.repairs.suspects import Ranking
 from pytest_causechain.report.wording import describe_repair
 
 # When the nearest passing run or the best repair gives no chain, the next ones are asked, as long as there is time.

@@ -6,6 +6,7 @@ import enum
 import hashlib
 import json
 import os
+import signal
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -157,6 +158,14 @@ class Observation(Sendable):
     def returncode(self) -> int:
         """The status as subprocess has it."""
         return -self.code if self.ending == "signal" else self.code
+
+    @property
+    def signal_name(self) -> str:
+        """That of the signal it was killed by."""
+        try:
+            return signal.Signals(self.code).name
+        except ValueError:  # a real-time signal
+            return f"signal {self.code}"
 
 
 # Of a test's last report, which carries its recording and what its marker says.

@@ -55,6 +55,12 @@ class Verdict:
         return self.trail[-1] if self.trail else None
 
 
+def is_later(place: str, other: str) -> bool:
+    """Whether a place, given as file:line, stands behind another one of its file."""
+    (file, _, line), (other_file, _, other_line) = place.rpartition(":"), other.rpartition(":")
+    return file == other_file and int(line) > int(other_line)
+
+
 class Oracle(Protocol):
     """Tells whether a run shows the failure in question; the rule says by which sign."""
 

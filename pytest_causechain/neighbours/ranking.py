@@ -48,11 +48,10 @@ def rank_neighbours(failing: Recording, run: Run, candidates: Iterable[Recording
     count, then the node id. Of several recordings of a test the first counts. Each test has its nearest run.
     """
     screened = []
-    target = _Bags(run.command)
     for recording in _other_passing(failing.test, candidates):
         relation = "same test function" if _is_same_function(recording, failing) else "another test"
         runs = [
-            Neighbour(recording, other, target.estimate_distance(other.command), relation)
+            Neighbour(recording, other, _sum_up(other.command, run.command, estimate_edits), relation)
             for other in _comparable_runs(recording, run)
         ]
         screened += [min(runs, key=lambda near: near.distance)] if runs else []
@@ -174,18 +173,16 @@ def _explain_unusable(recording: Recording, run: Run) -> str:
 
 def _measure_neighbour(relation: str, run: Run, recording: Recording) -> Neighbour:
     """Measures the nearest of the recording's comparable runs, of which there must be one."""
-    measured = [(_weigh_difference(other.command, run.command), other) for other in _comparable_runs(recording, run)]
+    measured = [(_sum_up(other.command, run.command, weigh_edits), other) for other in _comparable_runs(recording, run)]
     distance, nearest = min(measured, key=lambda pair: pair[0])
     edits = _tell_edits(nearest.command, run.command)
     return Neighbour(recording, nearest, round(distance, 3), f"{relation}, {edits}")
 
 
-def _weigh_difference(passing: Command, failing: Command) -> float:
-    return (
-        weigh_edits(_words(passing), _words(failing))
-        + weigh_edits(_lines(passing), _lines(failing))
-        + _count_environment_edits(passing, failing)
-    )
+def _sum_up(passing: Command, failing: Command, measure: Callable[[Sequence[str], Sequence[str]], float]) -> float:
+    """Adds up the edits of arguments, input and environment."""
+    edits = sum(measure(part(passing), part(failing)) for part in (_words, _lines))
+    return edits + _count_environment_edits(passing, failing)
 
 
 def _tell_edits(passing: Command, failing: Command) -> str:
@@ -196,22 +193,6 @@ def _tell_edits(passing: Command, failing: Command) -> str:
     )
     edits = [f"{count} {'edit' if count == 1 else 'edits'} in {where}" for count, where in counted if count]
     return ", ".join(edits) or "the same command in another place"
-
-
-class _Bags:
-    """Estimates the distance to one command without looking at order or characters, for all candidates."""
-
-    def __init__(self, command: Command) -> None:
-        self._command = command
-        self._words = Counter(_words(command))
-        self._lines = Counter(_lines(command))
-
-    def estimate_distance(self, passing: Command) -> int:
-        return (
-            count_bag_edits(Counter(_words(passing)), self._words)
-            + count_bag_edits(Counter(_lines(passing)), self._lines)
-            + _count_environment_edits(passing, self._command)
-        )
 
 
 def _words(command: Command) -> tuple[str, ...]:
@@ -270,7 +251,7 @@ def count_edits(passing: Sequence[T], failing: Sequence[T]) -> int:
     """
     passing, failing = trim_common_ends(passing, failing)
     if len(passing) * len(failing) > WORK_LIMIT:
-        return count_bag_edits(Counter(passing), Counter(failing))
+        return estimate_edits(passing, failing)
     return round(_align(passing, failing, lambda _one, _other: 1.0))
 
 
@@ -291,6 +272,11 @@ def weigh_edits(passing: Sequence[str], failing: Sequence[str]) -> float:
 def count_bag_edits(passing: Counter[T], failing: Counter[T]) -> int:
     """Counts the edits needed even if the order did not matter: never more than `count_edits`, in linear time."""
     return max((passing - failing).total(), (failing - passing).total())
+
+
+def estimate_edits(passing: Sequence[T], failing: Sequence[T]) -> int:
+    """Counts the edits without looking at order or characters."""
+    return count_bag_edits(Counter(passing), Counter(failing))
 
 
 def trim_common_ends(passing: Sequence[T], failing: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:

@@ -9,7 +9,6 @@ which have the same input, the whole output is compared.
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,17 @@ from typing import Literal
 
 from pytest_causechain.model.chain import Rule
 from pytest_causechain.model.runs import Frame, Observation, Outcome
-from pytest_causechain.model.verdict import Comparison, Value, Verdict
+from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
 from pytest_causechain.oracle.facts import TEXT_KINDS, Symptom, shorten, tell_kind, tell_symptom
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """An oracle: the rule, and the function that follows it."""
+
+    rule: Rule
+    judge: Callable[[Observation], Outcome]
+
 
 # How a run ends
 
@@ -40,51 +48,29 @@ def fold_backtrace(backtrace: tuple[Frame, ...]) -> Signature:
     return tuple(groups[:SIGNATURE_DEPTH])
 
 
-def name_signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
-
-
-@dataclass(frozen=True, slots=True)
-class CrashOracle:
+def judge_by_crash(failing: Observation) -> Oracle:
     """FAIL: the same signal at the same place. A crash elsewhere is another failure."""
+    place = fold_backtrace(failing.backtrace)
+    named = ["/".join(f"{name}()" for name in sorted(group)) for group in place]
+    where = f" in {' called from '.join(named)}" if named else ""
 
-    failing: Observation
-
-    @property
-    def rule(self) -> Rule:
-        places = ["/".join(f"{name}()" for name in sorted(group)) for group in fold_backtrace(self.failing.backtrace)]
-        where = f" in {' called from '.join(places)}" if places else ""
-        return Rule("crash", f"it is killed by {name_signal(self.failing.code)}{where}")
-
-    def judge(self, observation: Observation) -> Outcome:
+    def judge(observation: Observation) -> Outcome:
         if observation.ending == "exit":
             return Outcome.PASS
-        if (observation.ending, observation.code) != ("signal", self.failing.code):
+        if (observation.ending, observation.code) != ("signal", failing.code):
             return Outcome.UNRESOLVED
-        expected = fold_backtrace(self.failing.backtrace)
-        same = not expected or fold_backtrace(observation.backtrace) == expected
-        return Outcome.FAIL if same else Outcome.UNRESOLVED
+        return Outcome.FAIL if not place or fold_backtrace(observation.backtrace) == place else Outcome.UNRESOLVED
+
+    return Sign(Rule("crash", f"it is killed by {failing.signal_name}{where}"), judge)
 
 
-@dataclass(frozen=True, slots=True)
-class HangOracle:
+HANG = Rule("hang", "it has not ended when its time is up")
+
+
+def judge_by_hang() -> Oracle:
     """FAIL: no end within the time limit."""
-
-    @property
-    def rule(self) -> Rule:
-        return Rule("hang", "it has not ended when its time is up")
-
-    def judge(self, observation: Observation) -> Outcome:
-        match observation.ending:
-            case "timeout":
-                return Outcome.FAIL
-            case "exit":
-                return Outcome.PASS
-            case _:
-                return Outcome.UNRESOLVED
+    by_ending = {"timeout": Outcome.FAIL, "exit": Outcome.PASS, "signal": Outcome.UNRESOLVED}
+    return Sign(HANG, lambda observation: by_ending[observation.ending])
 
 
 # What the program reports itself before it ends: assert(), and the sanitizers of the compilers
@@ -139,24 +125,20 @@ def _tell_place(match: re.Match[bytes]) -> str | None:
     return f"{match['file'].rpartition(b'/')[2].decode(errors='replace')}:{match['line'].decode()}"
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOracle:
+def judge_by_report(failing: Report) -> Oracle:
     """FAIL: the same report from the same place. Another one is another failure."""
+    where = f" at {failing.where}" if failing.where else ""
+    told = f"{failing.tool} reports {failing.what}{where}"
+    if failing.tool == "assert":
+        told = f"the assertion {failing.what}{where} does not hold"
 
-    failing: Report
-
-    @property
-    def rule(self) -> Rule:
-        where = f" at {self.failing.where}" if self.failing.where else ""
-        if self.failing.tool == "assert":
-            return Rule("crash", f"the assertion {self.failing.what}{where} does not hold")
-        return Rule("crash", f"{self.failing.tool} reports {self.failing.what}{where}")
-
-    def judge(self, observation: Observation) -> Outcome:
+    def judge(observation: Observation) -> Outcome:
         report = find_report(observation)
-        if report == self.failing:
+        if report == failing:
             return Outcome.FAIL
         return Outcome.PASS if report is None and observation.ending == "exit" else Outcome.UNRESOLVED
+
+    return Sign(Rule("crash", told), judge)
 
 
 # What the failing test says
@@ -184,101 +166,72 @@ def take_side(comparison: Comparison, side: Side) -> Value:
     return comparison.left if side == "left" else comparison.right
 
 
-@dataclass(frozen=True, slots=True)
-class UserOracle:
-    """Takes the word of the user's own function: the marker's fails_when, or the project's judge.
+def judge_by_user(failing: Observation, ask: Ask) -> Oracle | None:
+    """Takes the word of the user's own function for this test, if there is one: the marker's fails_when, else the
+    project's judge.
 
     Where fails_when says no, only a run that ended by itself is a PASS; a run of which the judge says nothing is
     unresolved."""
+    verdict = ask(failing)
 
-    ask: Ask
-    is_marker: bool
-
-    @property
-    def rule(self) -> Rule:
-        function = "the marker's fails_when" if self.is_marker else "the project's pytest_causechain_judge"
-        return Rule("user", f"{function} says so")
-
-    def judge(self, observation: Observation) -> Outcome:
-        verdict = self.ask(observation)
-        if not self.is_marker:
-            return verdict.judged or Outcome.UNRESOLVED
-        if verdict.fails_when:
+    def judge_by_marker(observation: Observation) -> Outcome:
+        if ask(observation).fails_when:
             return Outcome.FAIL
         return Outcome.PASS if observation.ending == "exit" else Outcome.UNRESOLVED
 
+    if verdict.fails_when is not None:
+        return Sign(Rule("user", "the marker's fails_when says so"), judge_by_marker)
+    if verdict.judged is None:
+        return None
+    project = Rule("user", "the project's pytest_causechain_judge says so")
+    return Sign(project, lambda observation: ask(observation).judged or Outcome.UNRESOLVED)
 
-def take_users_word(ask: Ask, failing: Observation) -> UserOracle | None:
-    """Returns the user's oracle for this test, if there is one: its marker's comes before the project's."""
-    verdict = ask(failing)
-    is_marker = verdict.fails_when is not None
-    return UserOracle(ask, is_marker) if is_marker or verdict.judged is not None else None
 
-
-@dataclass(frozen=True, slots=True)
-class ExitOracle:
+def judge_by_status(passing: Observation, failing: Observation, ask: Ask) -> Oracle:
     """FAIL and PASS: the two exit statuses; a third one is another failure. So is a run of which the test, but for the
     status, says something else than of the two."""
 
-    passing: Observation
-    failing: Observation
-    ask: Ask
+    def ask_but_for_status(observation: Observation) -> Verdict:
+        return ask(replace(observation, code=passing.code))
 
-    @property
-    def rule(self) -> Rule:
-        return Rule("exit", f"it exits with status {self.failing.code} ({self.passing.code} in the passing run)")
-
-    def judge(self, observation: Observation) -> Outcome:
-        if observation.ending != "exit" or observation.code not in (self.failing.code, self.passing.code):
-            return Outcome.UNRESOLVED
-        if all(is_other_failure(self._ask_but_for_status(observation), known) for known in self._known()):
-            return Outcome.UNRESOLVED
-        return Outcome.FAIL if observation.code == self.failing.code else Outcome.PASS
-
-    def _known(self) -> Iterator[Verdict]:
+    def list_known() -> Iterator[Verdict]:
         yield Verdict("passed")
-        yield self._ask_but_for_status(self.passing)
-        yield self._ask_but_for_status(self.failing)
+        yield ask_but_for_status(passing)
+        yield ask_but_for_status(failing)
 
-    def _ask_but_for_status(self, observation: Observation) -> Verdict:
-        return self.ask(replace(observation, code=self.passing.code))
+    def judge(observation: Observation) -> Outcome:
+        if observation.ending != "exit" or observation.code not in (failing.code, passing.code):
+            return Outcome.UNRESOLVED
+        if all(is_other_failure(ask_but_for_status(observation), known) for known in list_known()):
+            return Outcome.UNRESOLVED
+        return Outcome.FAIL if observation.code == failing.code else Outcome.PASS
+
+    return Sign(Rule("exit", f"it exits with status {failing.code} ({passing.code} in the passing run)"), judge)
 
 
 def is_other_failure(one: Verdict, other: Verdict) -> bool:
     return one.outcome != other.outcome or (one.outcome == "failed" and not is_same_failure(one, other))
 
 
-@dataclass(frozen=True, slots=True)
-class AssertionOracle:
+def judge_by_assertion(
+    passing: Observation, failing: Observation, failure: Verdict, side: Side | None, ask: Ask
+) -> Oracle:
     """FAIL: the test fails where it failed. PASS: it passes. A run that ends with another status than both runs, or
-    writes where neither of them does, is another failure."""
+    writes where neither of them does, is another failure.
 
-    passing: Observation
-    failing: Observation
-    failure: Verdict
-    # Where the observed value stands in the failed comparison, if there is one and that is known.
-    side: Side | None
-    ask: Ask
+    `side` is where the observed value stands in the failed comparison, if there is one and that is known."""
+    forms = {(known.code, bool(known.stdout), bool(known.stderr)) for known in (passing, failing)}
 
-    @property
-    def rule(self) -> Rule:
-        return Rule("assertion", tell_assertion(self.failure, self.side))
-
-    def judge(self, observation: Observation) -> Outcome:
+    def judge(observation: Observation) -> Outcome:
         if observation.ending != "exit":
             return Outcome.UNRESOLVED
-        verdict = self.ask(observation)
+        verdict = ask(observation)
         if verdict.outcome == "passed":
             return Outcome.PASS
-        same = is_same_failure(verdict, self.failure) and self._is_alike(observation)
-        return Outcome.FAIL if same else Outcome.UNRESOLVED
+        form = (observation.code, bool(observation.stdout), bool(observation.stderr))
+        return Outcome.FAIL if is_same_failure(verdict, failure) and form in forms else Outcome.UNRESOLVED
 
-    def _is_alike(self, observation: Observation) -> bool:
-        return any(
-            observation.code == known.code
-            and (bool(observation.stdout), bool(observation.stderr)) == (bool(known.stdout), bool(known.stderr))
-            for known in (self.passing, self.failing)
-        )
+    return Sign(Rule("assertion", tell_assertion(failure, side)), judge)
 
 
 def tell_assertion(failure: Verdict, side: Side | None) -> str:
@@ -308,73 +261,61 @@ def shape(value: Value) -> tuple[str, bool]:
     return "text" if value.kind in TEXT_KINDS else value.kind, bool(value.elements)
 
 
-@dataclass(frozen=True, slots=True)
-class FactOracle:
-    """FAIL: the test fails where it failed and all facts hold of the value it compared there. PASS: none does."""
+def judge_by_facts(
+    symptom: Symptom,
+    failure: Verdict,
+    side: Side,
+    shapes: frozenset[tuple[str, bool]],
+    status: int | None,
+    ask: Ask,
+) -> Oracle:
+    """FAIL: the test fails where it failed and all facts hold of the value it compared there. PASS: none does.
 
-    symptom: Symptom
-    failure: Verdict
-    side: Side
-    # The failing and the passing run's; a value of a third shape belongs to another failure.
-    shapes: frozenset[tuple[str, bool]]
-    # Where both runs exit with one status, a third one tells that the program gave up.
-    status: int | None
-    ask: Ask
+    `shapes` are the failing and the passing run's; a value of a third one belongs to another failure. Where both runs
+    exit with one `status`, a third one tells that the program gave up."""
+    assert failure.comparison is not None and failure.where is not None
 
-    @property
-    def rule(self) -> Rule:
-        assert self.failure.comparison is not None and self.failure.where is not None
-        value = take_side(self.failure.comparison, self.side)
-        return Rule("symptom", tell_symptom(self.symptom, value, self.failure.where))
-
-    def judge(self, observation: Observation) -> Outcome:
+    def judge(observation: Observation) -> Outcome:
         if observation.ending != "exit":
             return Outcome.UNRESOLVED
-        verdict = self.ask(observation)
+        verdict = ask(observation)
         if verdict.outcome == "passed":
             return Outcome.PASS
-        if verdict.comparison is None or not is_same_failure(verdict, self.failure):
+        if verdict.comparison is None or not is_same_failure(verdict, failure):
             return Outcome.UNRESOLVED
-        value = take_side(verdict.comparison, self.side)
-        if shape(value) not in self.shapes:
-            return Outcome.UNRESOLVED
-        match self.symptom.compare(value):
-            case "all":
-                return Outcome.FAIL
-            case "none" if self.status is None or observation.code == self.status:
-                return Outcome.PASS
-            case _:
-                return Outcome.UNRESOLVED
+        value = take_side(verdict.comparison, side)
+        held = symptom.compare(value) if shape(value) in shapes else "some"
+        if held == "none" and status in (None, observation.code):
+            return Outcome.PASS
+        return Outcome.FAIL if held == "all" else Outcome.UNRESOLVED
+
+    return Sign(Rule("symptom", tell_symptom(symptom, take_side(failure.comparison, side), failure.where)), judge)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOracle:
+def judge_by_output(passing: Observation, failing: Observation, ask: Ask) -> Oracle:
     """FAIL and PASS: all a run wrote and its exit status are one run's or the other's."""
 
-    passing: Observation
-    failing: Observation
-    ask: Ask
-
-    @property
-    def rule(self) -> Rule:
-        passing, failing = self.passing, self.failing
-        file = find_telling_file(passing, failing)
-        if file is not None:
-            return Rule("output", tell_written(file))
-        if failing.stdout == passing.stdout and failing.stderr != passing.stderr:
-            written, place = failing.stderr, " on stderr"
-        else:
-            written, place = failing.stdout, ""
-        text = shorten(repr(written.decode(errors="replace"))) if written else "nothing"
-        return Rule("output", f"it prints exactly {text}{place} and ends with status {failing.returncode}")
-
-    def judge(self, observation: Observation) -> Outcome:
-        if observation.shown == self.failing.shown:
+    def judge(observation: Observation) -> Outcome:
+        if observation.shown == failing.shown:
             return Outcome.FAIL
-        if observation.shown == self.passing.shown:
+        if observation.shown == passing.shown:
             return Outcome.PASS
-        passed = observation.ending == "exit" and self.ask(observation).outcome == "passed"
+        passed = observation.ending == "exit" and ask(observation).outcome == "passed"
         return Outcome.PASS if passed else Outcome.UNRESOLVED
+
+    return Sign(Rule("output", tell_output(passing, failing)), judge)
+
+
+def tell_output(passing: Observation, failing: Observation) -> str:
+    file = find_telling_file(passing, failing)
+    if file is not None:
+        return tell_written(file)
+    if failing.stdout == passing.stdout and failing.stderr != passing.stderr:
+        written, place = failing.stderr, " on stderr"
+    else:
+        written, place = failing.stdout, ""
+    text = shorten(repr(written.decode(errors="replace"))) if written else "nothing"
+    return f"it prints exactly {text}{place} and ends with status {failing.returncode}"
 
 
 def find_telling_file(passing: Observation, failing: Observation) -> str | None:
@@ -390,34 +331,27 @@ def tell_written(file: str) -> str:
     return f"it writes to {file} exactly what the failing run wrote"
 
 
-@dataclass(frozen=True, slots=True)
-class ExactOracle:
+def judge_by_twin(twin: Observation, failing: Observation, passes: Callable[[Observation], bool]) -> Oracle:
     """FAIL: the run shows what the failing one showed. PASS: the test passes."""
 
-    twin: Observation
-    failing: Observation
-    passes: Callable[[Observation], bool]
-
-    @property
-    def rule(self) -> Rule:
-        if self.failing.ending == "timeout":
-            return Rule("hang", "it has not ended when its time is up")
-        if self.failing.ending == "signal":
-            return Rule("crash", "it is killed by the same signal and prints the same as the failing run")
-        file = find_telling_file(self.twin, self.failing)
-        if file is not None:
-            return Rule("output", tell_written(file))
-        if (self.twin.stdout, self.twin.stderr) == (self.failing.stdout, self.failing.stderr):
-            return Rule("exit", f"it exits with status {self.failing.code} ({self.twin.code} in its twin)")
-        return Rule("output", "it prints exactly what the failing run printed")
-
-    def judge(self, observation: Observation) -> Outcome:
-        if self._is_as_failing(observation):
+    def judge(observation: Observation) -> Outcome:
+        # How much a run without end printed is chance.
+        is_hang = failing.ending == observation.ending == "timeout"
+        if is_hang or observation.shown == failing.shown:
             return Outcome.FAIL
-        return Outcome.PASS if self.passes(observation) else Outcome.UNRESOLVED
+        return Outcome.PASS if passes(observation) else Outcome.UNRESOLVED
 
-    def _is_as_failing(self, observation: Observation) -> bool:
-        failing = self.failing
-        if failing.ending == observation.ending == "timeout":
-            return True  # how much it printed until then is chance
-        return observation.shown == failing.shown
+    return Sign(_name_difference(twin, failing), judge)
+
+
+def _name_difference(twin: Observation, failing: Observation) -> Rule:
+    if failing.ending == "timeout":
+        return HANG
+    if failing.ending == "signal":
+        return Rule("crash", "it is killed by the same signal and prints the same as the failing run")
+    file = find_telling_file(twin, failing)
+    if file is not None:
+        return Rule("output", tell_written(file))
+    if (twin.stdout, twin.stderr) == (failing.stdout, failing.stderr):
+        return Rule("exit", f"it exits with status {failing.code} ({twin.code} in its twin)")
+    return Rule("output", "it prints exactly what the failing run printed")

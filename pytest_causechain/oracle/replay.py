@@ -65,13 +65,15 @@ class ReplaySetup:
 
 class Replay(Closing):
     """Gives verdicts of the tests in `files` (paths from rootdir). The session is started for the first question: where
-    all runs crash, there is none."""
+    all runs crash, there is none. One that is lent by an `owner` goes back to it when it is closed."""
 
-    def __init__(self, setup: ReplaySetup, files: Collection[str]) -> None:
-        self._setup, self._files = setup, tuple(files)
+    def __init__(self, setup: ReplaySetup, files: Collection[str], owner: Replays | None = None) -> None:
+        self._setup, self._files, self._owner = setup, tuple(files), owner
         # For each answer; may be changed between questions.
         self.timeout_seconds = setup.timeout_seconds
-        self._process: _SessionProcess | None = None
+        self._process: Companion | None = None
+        # Tests whose run with the real program the present session has seen.
+        self._prepared: set[str] = set()
         self._restarts: Counter[str] = Counter()
         # Set when there is no use in another try, of all tests or of one.
         self._end: Unreplayable | None = None
@@ -79,9 +81,17 @@ class Replay(Closing):
         self._bases: dict[str, ReplayAnswer] = {}
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+        if self._owner is not None:
+            self._owner.take_back(self)
+        else:
+            self.end_session()
+
+    def end_session(self) -> None:
+        """Lets an idle session tear its fixtures down; one that is still busy is not waited for."""
+        process, self._process = self._process, None
+        self._prepared.clear()
+        if process is not None:
+            process.close(CLOSING_SECONDS)
 
     def has(self, files: Collection[str]) -> bool:
         """Tells whether the session has all of these files."""
@@ -89,9 +99,7 @@ class Replay(Closing):
 
     def base(self, test: str) -> Verdict:
         """Returns what the test says with its real programs in the isolated session; it is run once for this."""
-        verdict = self._ask_base(test).verdict
-        assert verdict is not None
-        return verdict
+        return self._ask_base(test).verdict
 
     def shown(self, test: str) -> tuple[Observation, ...]:
         """Returns what its real programs showed then, as far as the test has seen it."""
@@ -105,15 +113,13 @@ class Replay(Closing):
         """
         self.base(test)
         try:
-            verdict = self._ask(Question(test, run, observation, (run.command, *origins))).verdict
+            return self._ask(Question(test, run, observation, (run.command, *origins))).verdict
         except _SessionLost as lost:
             if self._restarts[test] == MAX_RESTARTS:
                 self._ends[test] = lost
                 raise
             self._restarts[test] += 1
             return Verdict("diverged", message=str(lost))
-        assert verdict is not None
-        return verdict
 
     def rerun(self, tests: Iterable[str], seconds: float) -> list[Recording]:
         """Records what these tests start now, as far as the time allows; those that are gone are left out."""
@@ -122,9 +128,7 @@ class Replay(Closing):
         for test in tests:
             self.timeout_seconds = max(deadline - time.monotonic(), 0.0)
             try:
-                if self._process is None:
-                    self._process = self._start_process(test)
-                recording = self._process.exchange(RecordQuestion(test), self.timeout_seconds)
+                recording = self._exchange(self._open_session(test), RecordQuestion(test))
             except Unreplayable:  # the session is lost, or the time is over
                 break
             if isinstance(recording, Recording):
@@ -140,39 +144,54 @@ class Replay(Closing):
         end = self._end or self._ends.get(question.test)
         if end is not None:
             raise end
-        if self._process is None:
-            self._process = self._start_process(question.test)
-        process = self._process
+        process = self._open_session(question.test)
         try:
-            if question.observation is not None and question.test not in process.prepared:
+            if question.observation is not None and question.test not in self._prepared:
                 # A new session runs the real programs first, which may take longer than any replay.
-                process.exchange(Question(question.test), self.timeout_seconds)
-            answer = process.exchange(question, self.timeout_seconds)
+                self._exchange(process, Question(question.test))
+            answer = self._exchange(process, question)
         except _SessionLost as lost:
-            self._process = None
-            process.close()
+            self.end_session()
             raise _SessionLost(f"{question.test} cannot be replayed because {lost}") from None
+        self._prepared.add(question.test)
+        if isinstance(answer, Refusal):
+            raise answer
         assert isinstance(answer, ReplayAnswer)
-        process.prepared.add(question.test)
-        if answer.verdict is None:
-            raise (Unreplayable if answer.unreplayable else Refusal)(answer.refusal)
         return answer
 
-    def _start_process(self, test: str) -> _SessionProcess:
-        process: _SessionProcess | None = None
+    def _open_session(self, test: str) -> Companion:
+        if self._process is not None:
+            return self._process
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
         try:
             with uninterrupted():
-                process = _SessionProcess(self._setup)
+                module, setup = "pytest_causechain.oracle.session", self._setup
+                process = self._process = Companion(module, setup.invocation_dir, environment, setup.cancelled)
             basetemp = str(Path(process.directory, "basetemp").resolve())
-            process.exchange(self._setup.make_task(self._files, basetemp), self.timeout_seconds)
+            self._exchange(process, setup.make_task(self._files, basetemp))
         except BaseException as error:
-            if process is not None:
-                process.close()
+            self.end_session()
             if isinstance(error, _SessionLost):
                 self._end = Unreplayable(f"{test} cannot be replayed because {error}")
                 raise self._end from None
             raise
         return process
+
+    def _exchange(self, process: Companion, message: object) -> object:
+        """Sends a message and waits for the answer to it."""
+        try:
+            answer: object = process.exchange(message, self.timeout_seconds)
+        except CompanionLost as lost:
+            if lost.is_late:
+                why = f"it does not end within {self.timeout_seconds:g} s: raise --cause-chain-timeout."
+            else:
+                why = f"its own pytest session ended ({find_last_words(lost.log)}): run it alone to see why."
+            raise _SessionLost(why) from None
+        return answer
+
+
+class _SessionLost(Unreplayable):
+    """The session gave no answer."""
 
 
 def files_of(tests: Iterable[str]) -> list[str]:
@@ -188,79 +207,22 @@ class Replays(Closing):
         self._lock = threading.Lock()
         self._idle: list[Replay] = []
 
-    def borrow(self, tests: Iterable[str]) -> Borrowed:
-        """Returns a session that has these tests."""
+    def borrow(self, tests: Iterable[str]) -> Replay:
+        """Returns a session that has these tests, until it is closed."""
         files = files_of(tests)
         with self._lock:
             found = next((replay for replay in self._idle if replay.has(files)), None)
             if found is not None:
                 self._idle.remove(found)
-        return Borrowed(found or Replay(self._setup, files), self)
+        return found or Replay(self._setup, files, self)
 
     def close(self) -> None:
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop().end_session()
 
     def take_back(self, replay: Replay) -> None:
         with self._lock:
             self._idle.append(replay)
-
-
-@dataclass(slots=True)
-class Borrowed(Closing):
-    """Stands for a Replay, which is given back when this is closed."""
-
-    replay: Replay
-    owner: Replays
-
-    @property
-    def timeout_seconds(self) -> float:
-        return self.replay.timeout_seconds
-
-    @timeout_seconds.setter
-    def timeout_seconds(self, seconds: float) -> None:
-        self.replay.timeout_seconds = seconds
-
-    def base(self, test: str) -> Verdict:
-        return self.replay.base(test)
-
-    def verdict(self, test: str, run: Run, observation: Observation, *origins: Command) -> Verdict:
-        return self.replay.verdict(test, run, observation, *origins)
-
-    def close(self) -> None:
-        self.owner.take_back(self.replay)
-
-
-class _SessionLost(Unreplayable):
-    """The session gave no answer."""
-
-
-class _SessionProcess:
-    """Runs a session in a companion process."""
-
-    def __init__(self, setup: ReplaySetup) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(_VARIABLES_OF_A_SESSION)}
-        module = "pytest_causechain.oracle.session"
-        self._companion = Companion(module, setup.invocation_dir, environment, setup.cancelled)
-        self.directory = self._companion.directory
-        # Tests whose run with the real program this session has seen.
-        self.prepared: set[str] = set()
-
-    def exchange(self, message: object, timeout_seconds: float) -> object:
-        """Sends a message and waits for the answer to it."""
-        try:
-            answer: object = self._companion.exchange(message, timeout_seconds)
-        except CompanionLost as lost:
-            if lost.is_late:
-                why = f"it does not end within {timeout_seconds:g} s: raise --cause-chain-timeout."
-            else:
-                why = f"its own pytest session ended ({find_last_words(lost.log)}): run it alone to see why."
-            raise _SessionLost(why) from None
-        return answer
-
-    def close(self) -> None:
-        """Lets an idle session tear its fixtures down; one that is still busy is not waited for."""
-        self._companion.close(CLOSING_SECONDS)
 
 
 def find_last_words(log: str) -> str:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import unittest
 from argparse import Namespace
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -38,15 +38,8 @@ from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.runs import ATTRIBUTE, Command, Observation, Outcome, Recording, Run
 from pytest_causechain.model.verdict import Comparison, Verdict
 from pytest_causechain.oracle.facts import describe_comparison, describe_message, digest_message, locate_crash
-from pytest_causechain.oracle.starts import (
-    FixtureSetup,
-    ReplayPlan,
-    SeenStart,
-    Substitution,
-    Survey,
-    WrittenFiles,
-    make_plan,
-)
+from pytest_causechain.oracle.starts import FixtureSetup, ReplayPlan, Substitution, WrittenFiles, find_start
+from pytest_causechain.recording.programs import Recognised, Start, recognise_start
 from pytest_causechain.recording.recorder import Recorder, RecordingPlugin
 from pytest_causechain.recording.seam import Seam, Watch
 from pytest_causechain.sandbox.isolation import isolate_tests
@@ -75,11 +68,6 @@ class SessionTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """Collection is over; questions are welcome."""
-
-
-@dataclass(frozen=True, slots=True)
 class Question:
     """What does the test say when this run of it shows this observation? Without one: of the real programs.
 
@@ -100,20 +88,15 @@ class RecordQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ReplayAnswer:
-    """A verdict, or the sentence that says why there is none; `unreplayable` when that is about the test itself.
+    """`shown` is what the real programs showed, as far as the test has seen it."""
 
-    `shown` is what the real programs showed, as far as the test has seen it.
-    """
-
-    verdict: Verdict | None = None
-    refusal: str = ""
-    unreplayable: bool = False
+    verdict: Verdict
     shown: tuple[Observation, ...] = ()
 
 
-# What the session sends, and what it receives; None ends it.
+# What the session sends, None once collection is over; and what it receives, None at the end.
 SessionConnection: TypeAlias = (
-    "Connection[ReplayAnswer | Recording | Ready | None, Question | RecordQuestion | SessionTask | None]"
+    "Connection[ReplayAnswer | Refusal | Recording | None, Question | RecordQuestion | SessionTask | None]"
 )
 
 
@@ -142,8 +125,8 @@ class ReplaySession:
         self.collection_problems: dict[str, str] = {}
         self.verdicts: dict[str, Verdict] = {}
         # What each test started itself, and each fixture of a wider scope when it was last set up with real programs.
-        self.own: dict[str, list[SeenStart]] = {}
-        self.shared: dict[str, tuple[FixtureSetup, list[SeenStart]]] = {}
+        self.own: dict[str, list[Recognised]] = {}
+        self.shared: dict[str, tuple[FixtureSetup, list[Recognised]]] = {}
         # Fixtures of a wider scope that are being set up, the innermost last.
         self.setups: list[FixtureSetup] = []
         # Of the run under way.
@@ -221,26 +204,26 @@ class ReplaySession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> NoReturn:
-        self.connection.send(Ready())
+        self.connection.send(None)
         with contextlib.suppress(EOFError):
             while (question := self.connection.recv()) is not None:
                 assert not isinstance(question, SessionTask)
-                self.connection.send(self.answer(question))
+                if isinstance(question, RecordQuestion):
+                    self.connection.send(self.record(question.test))
+                else:
+                    self.connection.send(self.judge(question))
         pytest.exit("no more questions", STATUS_WITHOUT_SUMMARY)
 
-    def answer(self, question: Question | RecordQuestion) -> ReplayAnswer | Recording | None:
-        return self.record(question.test) if isinstance(question, RecordQuestion) else self.judge(question)
-
-    def judge(self, question: Question) -> ReplayAnswer:
+    def judge(self, question: Question) -> ReplayAnswer | Refusal:
         try:
             item = self.find_item(question.test)
             if item.nodeid not in self.verdicts:
                 self.run_real(item)
             if question.run is not None and question.observation is not None:
                 return ReplayAnswer(self.run_replay(item, question.run, question.observation, question.origins))
-            return ReplayAnswer(self.verdicts[item.nodeid], shown=self.list_shown(item))
+            return ReplayAnswer(self.verdicts[item.nodeid], self.list_shown(item))
         except Refusal as refusal:
-            return ReplayAnswer(refusal=str(refusal), unreplayable=isinstance(refusal, Unreplayable))
+            return refusal
 
     def find_item(self, test: str) -> pytest.Function:
         item = next((item for item in self.collected if item.nodeid == test), None)
@@ -260,26 +243,35 @@ class ReplaySession:
 
     def run_real(self, item: pytest.Function) -> None:
         """Runs the test with its real programs, which shows what there is to replace."""
-        survey = Survey(self.setups)
-        verdict = self.run(item, survey.watch)
-        self.shared.update(survey.shared)
-        self.own[item.nodeid] = survey.own
-        self.verdicts[item.nodeid] = replace(verdict, starts=len(survey.own))
+        own: list[Recognised] = []
+        shared: dict[str, tuple[FixtureSetup, list[Recognised]]] = {}
+
+        def watch(start: Start) -> None:
+            with contextlib.suppress(Refusal):
+                recognised = recognise_start(start)
+                setup = self.setups[-1] if self.setups else None
+                seen = own if setup is None else shared.setdefault(setup.name, (setup, []))[1]
+                seen.append(recognised)
+
+        verdict = self.run(item, watch)
+        self.shared.update(shared)
+        self.own[item.nodeid] = own
+        self.verdicts[item.nodeid] = replace(verdict, starts=len(own))
 
     def list_shown(self, item: pytest.Function) -> tuple[Observation, ...]:
-        sightings = [*self.own[item.nodeid], *(seen for _, shared in self.shared.values() for seen in shared)]
-        return tuple(dict.fromkeys(shown for seen in sightings if (shown := seen.shown) is not None))
+        seen = [*self.own[item.nodeid], *(one for _, shared in self.shared.values() for one in shared)]
+        return tuple(dict.fromkeys(shown for one in seen if (shown := one.start.shown) is not None))
 
     def find_plan(self, item: pytest.Function, run: Run) -> ReplayPlan:
-        if run.fixture is None:
-            plan = make_plan(run, self.own[item.nodeid], None)
-        else:
-            setup, sightings = self.shared.get(run.fixture, (None, []))
-            plan = make_plan(run, sightings, setup)
-        if plan is None:
+        setup: FixtureSetup | None = None
+        seen: Sequence[Recognised] = self.own[item.nodeid]
+        if run.fixture is not None:
+            setup, seen = self.shared.get(run.fixture, (None, ()))
+        index = find_start(run, seen)
+        if index is None:
             name = Path(run.command.program.path).name
             raise Unreplayable(f"{item.nodeid} did not start {name} as before: make it start the same each time.")
-        return plan
+        return ReplayPlan(tuple(one.inner.argv for one in seen[: index + 1]), setup)
 
     def run_replay(
         self, item: pytest.Function, run: Run, observation: Observation, origins: tuple[Command, ...]

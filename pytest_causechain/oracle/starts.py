@@ -12,7 +12,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -45,25 +45,6 @@ class FixtureSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenStart:
-    """A start of a program that can be diagnosed: `start` is the test's own, with what is known of how it went; the
-    rest belongs to the program behind it."""
-
-    start: Start
-    program: Program
-    argv: tuple[str, ...]
-
-    @property
-    def shown(self) -> Observation | None:
-        """What the program showed, as far as the test has seen it."""
-        start = self.start
-        if start.returncode is None or start.stdout is None:
-            return None
-        ending = "exit" if start.returncode >= 0 else "signal"
-        return Observation(ending, abs(start.returncode), start.stdout, start.stderr or b"")  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayPlan:
     """The starts a replay has to meet, by their argv, the one to be replaced last; in the fixture's `setup`, or in
     the test itself."""
@@ -72,39 +53,11 @@ class ReplayPlan:
     setup: FixtureSetup | None
 
 
-@dataclass(slots=True)
-class Survey:
-    """Watches the real programs of one run of a test."""
-
-    # Fixtures being set up, the innermost last.
-    setups: Sequence[FixtureSetup]
-    own: list[SeenStart] = field(default_factory=list)
-    shared: dict[str, tuple[FixtureSetup, list[SeenStart]]] = field(default_factory=dict)
-
-    def watch(self, start: Start) -> None:
-        try:
-            recognised = recognise_start(start)
-        except Refusal:
-            return
-        seen = SeenStart(start, recognised.program, recognised.inner.argv)
-        setup = self.setups[-1] if self.setups else None
-        if setup is None:
-            self.own.append(seen)
-        else:
-            self.shared.setdefault(setup.name, (setup, []))[1].append(seen)
-
-
-def make_plan(run: Run, sightings: Sequence[SeenStart], setup: FixtureSetup | None) -> ReplayPlan | None:
-    """Plans the way to the start that is this run; None where there is none."""
-    index = find_start(run, sightings)
-    return None if index is None else ReplayPlan(tuple(seen.argv for seen in sightings[: index + 1]), setup)
-
-
-def find_start(run: Run, sightings: Sequence[SeenStart]) -> int | None:
+def find_start(run: Run, seen: Sequence[Recognised]) -> int | None:
     """Finds the start with the run's number; else the only one that looks like it; else the one with its number all the
     same: names may be made up anew each time."""
-    same = [i for i, seen in enumerate(sightings) if is_same_program(seen.program, run.command.program)]
-    alike = [i for i in same if _tell_names(sightings[i].argv) == _tell_names(run.command.argv)]
+    same = [i for i, start in enumerate(seen) if is_same_program(start.program, run.command.program)]
+    alike = [i for i in same if _tell_names(seen[i].inner.argv) == _tell_names(run.command.argv)]
     if run.ordinal in alike:
         return run.ordinal
     if len(alike) == 1:
@@ -234,7 +187,7 @@ class WrittenFiles(Closing):
         self._before: dict[Path, bytes | None] = {}
         self._made: list[Path] = []
 
-    def write(self, files: tuple[tuple[str, bytes | None], ...]) -> None:
+    def write(self, files: Files) -> None:
         for name, content in files:
             path = Path(name)
             if path not in self._before:

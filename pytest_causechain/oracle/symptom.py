@@ -22,25 +22,24 @@ from typing import TYPE_CHECKING
 from pytest_causechain.model.budget import Budget
 from pytest_causechain.model.refusal import Refusal, Unreplayable
 from pytest_causechain.model.runs import Observation, Outcome, Recording, Run, Shown
-from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict
+from pytest_causechain.model.verdict import Comparison, Oracle, Value, Verdict, is_later
 from pytest_causechain.oracle.facts import derive_symptoms
 from pytest_causechain.oracle.oracles import (
     Ask,
-    AssertionOracle,
-    CrashOracle,
-    ExitOracle,
-    FactOracle,
-    HangOracle,
-    OutputOracle,
-    ReportOracle,
     Side,
-    UserOracle,
     find_report,
     is_changed,
     is_same_failure,
+    judge_by_assertion,
+    judge_by_crash,
+    judge_by_facts,
+    judge_by_hang,
+    judge_by_output,
+    judge_by_report,
+    judge_by_status,
+    judge_by_user,
     shape,
     take_side,
-    take_users_word,
 )
 
 if TYPE_CHECKING:
@@ -97,28 +96,28 @@ class _Memory:
 
 def _propose_oracles(passing: Observation, failing: Observation, ask: Ask) -> Iterator[Oracle]:
     try:
-        users = take_users_word(ask, failing)
+        users = judge_by_user(failing, ask)
     except Unreplayable:
         if failing.ending == "exit":
             raise
     else:
         if users is not None:
             yield users
-            raise Refusal(_blame_user(users, passing, failing))
+            raise Refusal(_blame_user(users, passing, failing, ask(failing).fails_when is not None))
     report = find_report(failing)
     if report is not None and report.is_fatal:
-        yield ReportOracle(report)
+        yield judge_by_report(report)
     if failing.ending == "signal":
-        yield CrashOracle(failing)
+        yield judge_by_crash(failing)
     if failing.ending == "timeout":
-        yield HangOracle()
+        yield judge_by_hang()
     yield from _propose_by_replay(passing, failing, ask)
 
 
-def _blame_user(users: UserOracle, passing: Observation, failing: Observation) -> str:
+def _blame_user(users: Oracle, passing: Observation, failing: Observation, is_marker: bool) -> str:
     is_failing = users.judge(failing) is not Outcome.FAIL
     run, said = ("failing", users.judge(failing)) if is_failing else ("passing", users.judge(passing))
-    if users.is_marker:
+    if is_marker:
         answer = "true" if said is Outcome.FAIL else "false"
         return (
             f"fails_when of the marker cause_chain is {answer} for the {run} run: make it true for failing runs only."
@@ -135,18 +134,18 @@ def _propose_by_replay(passing: Observation, failing: Observation, ask: Ask) -> 
         raise Refusal(_INDIFFERENT)
     report = find_report(failing)
     if report is not None and is_changed(ask(replace(failing, code=passing.code, stderr=b"")), failure):
-        yield ReportOracle(report)
+        yield judge_by_report(report)
     if failing.ending == passing.ending == "exit" and failing.code != passing.code:
         changed = ask(replace(failing, code=passing.code))
         # A test that looks at the output next fails there then: the status is what it stumbled over.
         if changed.outcome in ("passed", "failed") and not is_same_failure(changed, failure):
-            yield ExitOracle(passing, failing, ask)
+            yield judge_by_status(passing, failing, ask)
     side = _find_side(passing, failing, ask)
     if side is not None:
         yield from _propose_by_facts(passing, failing, side, ask)
     if ask(passing).outcome == "passed":
-        yield AssertionOracle(passing, failing, failure, side, ask)
-    yield OutputOracle(passing, failing, ask)
+        yield judge_by_assertion(passing, failing, failure, side, ask)
+    yield judge_by_output(passing, failing, ask)
 
 
 def _tell_no_failure(verdict: Verdict) -> str:
@@ -181,7 +180,7 @@ def _propose_by_facts(passing: Observation, failing: Observation, side: Side, as
     shapes = frozenset({shape(observed), shape(seen)})
     status = failing.code if failing.code == passing.code else None
     for symptom in derive_symptoms(seen, observed, expected):
-        yield FactOracle(symptom, failure, side, shapes, status, ask)
+        yield judge_by_facts(symptom, failure, side, shapes, status, ask)
 
 
 def _find_observed_side(one: Comparison, other: Comparison) -> Side | None:
@@ -290,7 +289,7 @@ def find_guilty(
     last = runs[-MAX_RUNS:]
     for number, run in enumerate(reversed(last)):
         effects = set()
-        for observation in _choose_probes(shown):
+        for observation in (*shown[-MAX_OTHERS:], *MADE_UP):
             if budget.is_over:
                 budget.cut_short("guilt", number, len(last))
                 return moved or runs[-1]
@@ -306,11 +305,6 @@ def find_guilty(
             "explains it: let it look at their output, exit status or files."
         )
     return moved
-
-
-def _choose_probes(shown: Sequence[Observation]) -> Iterator[Observation]:
-    yield from shown[-MAX_OTHERS:]
-    yield from MADE_UP
 
 
 def tell_effect(verdict: Verdict, failure: Verdict) -> str:
@@ -330,9 +324,6 @@ def tell_effect(verdict: Verdict, failure: Verdict) -> str:
 
 def _is_later(verdict: Verdict, failure: Verdict) -> bool:
     """Tells whether the test came further: in the first place where the two ways part, it is at a later line."""
-    for one, other in zip(verdict.trail, failure.trail, strict=False):
-        if one != other:
-            file, _, line = one.rpartition(":")
-            before, _, earlier = other.rpartition(":")
-            return file == before and int(line) > int(earlier)
-    return False
+    ways = zip(verdict.trail, failure.trail, strict=False)
+    parting = next(((one, other) for one, other in ways if one != other), None)
+    return parting is not None and is_later(*parting)

@@ -22,7 +22,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pytest_causechain.kernel.elf import (
     CLASS_64,
@@ -38,7 +38,7 @@ from pytest_causechain.kernel.elf import (
     read_type,
 )
 from pytest_causechain.model.refusal import Refusal
-from pytest_causechain.model.runs import Program
+from pytest_causechain.model.runs import Observation, Program
 
 # More than anybody nests.
 MAX_WRAPPERS = 10
@@ -69,9 +69,12 @@ class Start:
     limit_status: int | None = None
 
     @property
-    def is_known(self) -> bool:
-        """Whether standard input and return code are both known, so that only its output can still be learned."""
-        return self.returncode is not None and self.stdin is not None
+    def shown(self) -> Observation | None:
+        """What the program showed, as far as the test has seen it."""
+        if self.returncode is None or self.stdout is None:
+            return None
+        ending: Literal["exit", "signal"] = "exit" if self.returncode >= 0 else "signal"
+        return Observation(ending, abs(self.returncode), self.stdout, self.stderr or b"")
 
     @property
     def wanted(self) -> str:
@@ -80,8 +83,10 @@ class Start:
 
 
 class Recognised(NamedTuple):
-    """A start of a program that can be diagnosed: `inner` is its own, behind all wrappers."""
+    """A start of a program that can be diagnosed: `start` is the test's own, and told how it went; `inner` is that of
+    the program, behind all wrappers."""
 
+    start: Start
     inner: Start
     program: Program
 
@@ -91,37 +96,27 @@ def recognise_start(start: Start) -> Recognised:
     if start.unsupported is not None:
         name = Path(start.argv[0].partition(" ")[0]).name if start.argv else "a program"
         raise Refusal(f"{name} is started through {start.unsupported}: start it with subprocess.run instead.")
+    inner = start
     for _ in range(MAX_WRAPPERS):
         # The program under test may itself be a shell or debugger, so try it before unwrapping.
         problem = None
-        if start.wanted and not start.shell:
+        if inner.wanted and not inner.shell:
             try:
-                program = identify_program(find_executable(start.wanted, start.cwd, start.environment))
-                return Recognised(start, program)
+                program = identify_program(find_executable(inner.wanted, inner.cwd, inner.environment))
+                return Recognised(start, inner, program)
             except Refusal as refusal:
                 problem = refusal
-        inner = unwrap(start)
-        if inner is None:
+        behind = unwrap(inner)
+        if behind is None:
             raise problem or Refusal("the test starts an empty command: give the path of the program.")
-        start = inner
-    raise Refusal(f"{start.wanted} is started through too many others: start the program itself from the test.")
+        inner = behind
+    raise Refusal(f"{inner.wanted} is started through too many others: start the program itself from the test.")
 
 
 # The program itself
 
 # As many hexadecimal digits as a linker's own build id has.
 _CONTENT_ID_DIGITS = 40
-
-
-class _Examination(NamedTuple):
-    """What was found in one version of a file; `program` is None where there is a `sentence`."""
-
-    version: tuple[int, int, int, int]
-    program: Program | None
-    sentence: str
-
-
-_examinations: dict[str, _Examination] = {}
 
 
 def find_executable(wanted: str, cwd: str, environment: Mapping[str, str]) -> str:
@@ -149,17 +144,19 @@ def identify_program(path: str) -> Program:
         status = os.stat(path)
     except OSError:
         raise Refusal(f"{path} does not exist: build it before the tests run.") from None
-    version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    found = _examinations.get(path)
-    if found is None or found.version != version:
-        try:
-            found = _Examination(version, _examine(Path(path)), "")
-        except Refusal as refusal:
-            found = _Examination(version, None, str(refusal))
-        _examinations[path] = found
-    if found.program is None:
-        raise Refusal(found.sentence)
-    return found.program
+    found = _examine_once(path, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    if isinstance(found, str):
+        raise Refusal(found)
+    return found
+
+
+@functools.lru_cache(maxsize=1000)
+def _examine_once(path: str, _version: tuple[int, ...]) -> Program | str:
+    """Returns the program in this version of a file, or the sentence that says why it cannot be diagnosed."""
+    try:
+        return _examine(Path(path))
+    except Refusal as refusal:
+        return str(refusal)
 
 
 def require_same_build(program: Program) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import mmap
 import os
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -51,9 +52,8 @@ class _Sighting(NamedTuple):
     `number` counts all starts of the session."""
 
     number: int
-    start: Start
-    recognised: Recognised | None
-    refusal: str
+    # Or why it cannot be diagnosed.
+    found: Recognised | str
     fixture: str | None
     inputs: tuple[InputFile, ...]
 
@@ -103,23 +103,23 @@ class Recorder:
         shared = [sighting for fixture in fixtures for sighting in self._shared.get(fixture, ())]
         runs: list[Run] = []
         refusals: dict[str, None] = {}
-        counts: dict[str | None, int] = {}
-        for _number, start, recognised, refusal, fixture, inputs in sorted([*shared, *self._sightings]):
-            if recognised is None:
-                refusals[refusal] = None
+        counts: Counter[str | None] = Counter()
+        for _number, found, fixture, inputs in sorted([*shared, *self._sightings]):
+            if isinstance(found, str):
+                refusals[found] = None
                 continue
-            ordinal = counts.get(fixture, 0)
-            counts[fixture] = ordinal + 1
-            if start.stdin is None:
-                refusals[_explain_unknown_stdin(recognised.program)] = None
+            ordinal = counts[fixture]
+            counts[fixture] += 1
+            stdin, returncode = found.start.stdin, found.start.returncode
+            if stdin is None:
+                refusals[_explain_unknown_stdin(found.program)] = None
             else:
-                command = self._describe_command(recognised, start.stdin, inputs)
-                runs.append(Run(command, start.returncode, fixture, ordinal))
+                runs.append(Run(self._describe_command(found, stdin, inputs), returncode, fixture, ordinal))
         self._sightings = []
         return Recording(test, outcome, tuple(runs), tuple(refusals))
 
     def _describe_command(self, recognised: Recognised, stdin: bytes, inputs: Iterable[InputFile]) -> Command:
-        inner, program = recognised
+        inner, program = recognised.inner, recognised.program
         changes = self._environments.derive_changes(settle_options(program, inner.environment))
         # Of a word that names no file, nobody knows whether it should, unless there is one now.
         kept = tuple(file.keep() for file in inputs if file.digest != ABSENT or file.has_changed())
@@ -128,17 +128,17 @@ class Recorder:
     def _see(self, start: Start) -> None:
         if not self._test:
             return
-        recognised, refusal = None, ""
+        found: Recognised | str
         inputs: tuple[InputFile, ...] = ()
         try:
-            recognised = recognise_start(start)
-            inputs = _read_inputs(recognised.inner)
-        except Refusal as problem:
-            refusal = str(problem)
+            found = recognise_start(start)
+            inputs = _read_inputs(found.inner)
+        except Refusal as refusal:
+            found = str(refusal)
         self._count += 1
         fixture, name = self._setups[-1] if self._setups else (None, None)
         sightings = self._sightings if fixture is None else self._shared[fixture]
-        sightings.append(_Sighting(self._count, start, recognised, refusal, name, inputs))
+        sightings.append(_Sighting(self._count, found, name, inputs))
 
 
 def _read_inputs(start: Start) -> tuple[InputFile, ...]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import Popen
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pytest_causechain.recording.programs import Start, join_path
 from pytest_causechain.recording.streams import (
@@ -34,7 +34,7 @@ from pytest_causechain.recording.streams import (
 )
 
 if TYPE_CHECKING:
-    from subprocess import _CMD, _ENV
+    from subprocess import _ENV
 
     from _typeshed import ReadableBuffer, StrOrBytesPath
 
@@ -134,28 +134,14 @@ class FunctionPatch:
 # attributes of the process in a slower way.
 _ATTRIBUTE = "_causechain_start"
 _UNSEEN: tuple[None, None] = None, None
-_harmless = contextlib.suppress(Exception)
 
 _LIBRARIES = ("asyncio", "psutil")
 # After each of them more is known of a process.
 _ENDINGS = ("communicate", "wait", "poll")
 
 
-class _Call(NamedTuple):
-    """The parameters of _execute_child that tell about a start, by their names."""
-
-    args: _CMD
-    executable: StrOrBytesPath | None
-    shell: bool
-    cwd: StrOrBytesPath | None
-    env: _ENV | None
-    p2cread: int
-    p2cwrite: int
-
-
 def _replace_execute_child(real: Function) -> Function:
     names = tuple(inspect.signature(real).parameters)[1:]
-    places = tuple((name, names.index(name)) for name in _Call._fields if name in names)
 
     @functools.wraps(real)
     def _execute_child(process: Process, *args: Any, **kwargs: Any) -> None:
@@ -168,10 +154,9 @@ def _replace_execute_child(real: Function) -> Function:
                 library = _find_library()
                 if library == "asyncio":
                     _listen_to_loops()
-                told = _Call(**{name: args[at] if at < len(args) else kwargs[name] for name, at in places})
-                observation = _show_start(process, told, seams)
+                call = dict(zip(names, args, strict=False)) | kwargs
+                observation = _show_start(process, call, seams)
                 if observation is not None:
-                    call = dict(zip(names, args, strict=False)) | kwargs
                     descriptors = Descriptors(*(call[name] for name in Descriptors._fields))
                     if library is None:
                         substitute_process(process, descriptors, observation)
@@ -192,30 +177,31 @@ def _replace_execute_child(real: Function) -> Function:
     return _execute_child
 
 
-def _replace_ending(real: Function) -> Function:
-    shows = real.__name__ == "communicate"
+def _add(note: Callable[..., None]) -> Callable[[Function], Function]:
+    """Returns what makes a function do the same and call `note` afterwards, with the result (None after an exception)
+    before the arguments."""
 
-    @functools.wraps(real)
-    def ending(process: Process, *args: object, **kwargs: object) -> object:
-        __tracebackhide__ = True
-        start, _feed = getattr(process, _ATTRIBUTE, _UNSEEN)
-        if start is None or (start.is_known and not shows):
-            return real(process, *args, **kwargs)
-        shown: object = None
-        try:
-            shown = real(process, *args, **kwargs)
-            return shown
-        finally:
-            with _harmless:
-                complete_start(process, shown if isinstance(shown, tuple) else None)
+    def replace(real: Function) -> Function:
+        @functools.wraps(real)
+        def noted(*args: object, **kwargs: object) -> object:
+            __tracebackhide__ = True
+            result: object = None
+            try:
+                result = real(*args, **kwargs)
+                return result
+            finally:
+                with contextlib.suppress(Exception):
+                    note(result, *args, **kwargs)
 
-    return ending
+        return noted
+
+    return replace
 
 
-def _show_start(process: Process, told: _Call, seams: Sequence[Seam]) -> Observation | None:
+def _show_start(process: Process, call: Mapping[str, Any], seams: Sequence[Seam]) -> Observation | None:
     """Shows a start to the seams; returns what is to be shown in the program's place."""
-    start = describe_start(told)
-    feed = Feed(process) if told.p2cwrite != NOT_GIVEN else None
+    start = describe_start(call)
+    feed = Feed(process) if call["p2cwrite"] != NOT_GIVEN else None
     setattr(process, _ATTRIBUTE, (start, feed))
     return _show(start, seams)
 
@@ -231,8 +217,8 @@ def _find_library() -> str | None:
     return package if package in _LIBRARIES else None
 
 
-def complete_start(process: Process, shown: tuple[str | bytes | None, ...] | None = None) -> None:
-    """Adds what is known now of how the process went; `shown` is what communicate returned: stdout and stderr."""
+def _complete_start(shown: object, process: Process, *_args: object, **_options: object) -> None:
+    """Adds what is known now of how the process went; communicate has `shown` stdout and stderr."""
     start, feed = getattr(process, _ATTRIBUTE, _UNSEEN)
     if start is None:
         return
@@ -240,7 +226,7 @@ def complete_start(process: Process, shown: tuple[str | bytes | None, ...] | Non
         start.returncode = process.returncode
     if feed is not None and start.stdin is None:
         start.stdin = feed.bytes_given(process)
-    if shown is not None:
+    if isinstance(shown, tuple):
         start.stdout, start.stderr = map(_as_bytes, shown)
 
 
@@ -248,17 +234,18 @@ def _as_bytes(output: str | bytes | None) -> bytes | None:
     return output.encode(errors="surrogateescape") if isinstance(output, str) else output
 
 
-def describe_start(told: _Call) -> Start:
-    given = told.args
+def describe_start(call: Mapping[str, Any]) -> Start:
+    """Returns the start that Popen was asked for, from the arguments of _execute_child by name."""
+    given, executable, cwd = call["args"], call["executable"], call["cwd"]
     argv = [given] if isinstance(given, (str, bytes, os.PathLike)) else given
     return Start(
         argv=tuple([word if type(word) is str else os.fsdecode(word) for word in argv]),
-        executable=None if told.executable is None else os.fsdecode(told.executable),
-        shell=bool(told.shell),
+        executable=None if executable is None else os.fsdecode(executable),
+        shell=bool(call["shell"]),
         # Not resolved: the program may look at the name it was given.
-        cwd=join_path(os.getcwd(), os.fsdecode(told.cwd)) if told.cwd else os.getcwd(),
-        environment=copy_environment(told.env),
-        stdin=read_given_stdin(told.p2cread, told.p2cwrite),
+        cwd=join_path(os.getcwd(), os.fsdecode(cwd)) if cwd else os.getcwd(),
+        environment=copy_environment(call["env"]),
+        stdin=read_given_stdin(call["p2cread"], call["p2cwrite"]),
     )
 
 
@@ -294,16 +281,16 @@ _DETOURS = ("system", "posix_spawn", "posix_spawnp", _SPAWN, "forkpty")
 _TERMINAL_LIBRARIES = ("pexpect", "ptyprocess")
 
 
-def _replace_detour(name: str, real: Function) -> Function:
+def _show_detour(name: str, real: Function) -> Function:
     @functools.wraps(real)
-    def watched(*args: object, **kwargs: object) -> object:
+    def shown(*args: object, **kwargs: object) -> object:
         __tracebackhide__ = True
         # Popen may use posix_spawn itself, and was seen already.
         if sys._getframe(1).f_globals.get("__name__") != "subprocess":
             _show(_describe_detour(name, args, kwargs), tuple(reversed(_installed)))
         return real(*args, **kwargs)
 
-    return watched
+    return shown
 
 
 def _describe_detour(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Start:
@@ -332,8 +319,8 @@ def _find_terminal_library() -> str:
 
 
 _patches = (
-    FunctionPatch(Popen, {"_execute_child": _replace_execute_child, **dict.fromkeys(_ENDINGS, _replace_ending)}),
-    FunctionPatch(os, {name: functools.partial(_replace_detour, name) for name in _DETOURS if hasattr(os, name)}),
+    FunctionPatch(Popen, {"_execute_child": _replace_execute_child, **dict.fromkeys(_ENDINGS, _add(_complete_start))}),
+    FunctionPatch(os, {name: functools.partial(_show_detour, name) for name in _DETOURS if hasattr(os, name)}),
 )
 
 
@@ -348,31 +335,17 @@ def _listen_to_loops() -> None:
         from asyncio.base_subprocess import BaseSubprocessTransport
         from asyncio.unix_events import _UnixWritePipeTransport  # type: ignore[attr-defined]
 
-        _loop_patches.append(FunctionPatch(_UnixWritePipeTransport, {"write": _replace_write}))
-        _loop_patches.append(FunctionPatch(BaseSubprocessTransport, {"_process_exited": _replace_process_exited}))
+        _loop_patches.append(FunctionPatch(_UnixWritePipeTransport, {"write": _add(_keep_written)}))
+        _loop_patches.append(FunctionPatch(BaseSubprocessTransport, {"_process_exited": _add(_note_exit)}))
     for patch in _loop_patches:
         patch.install()
 
 
-def _replace_write(real: Function) -> Function:
-    @functools.wraps(real)
-    def write(transport: object, data: ReadableBuffer) -> object:
-        result = real(transport, data)
-        with _harmless:
-            feed = find_feed(vars(transport)["_pipe"])
-            if feed is not None:
-                feed.keep(data)
-        return result
-
-    return write
+def _keep_written(_result: object, transport: object, data: ReadableBuffer) -> None:
+    feed = find_feed(vars(transport)["_pipe"])
+    if feed is not None:
+        feed.keep(data)
 
 
-def _replace_process_exited(real: Function) -> Function:
-    @functools.wraps(real)
-    def _process_exited(transport: object, returncode: int) -> object:
-        result = real(transport, returncode)
-        with _harmless:
-            complete_start(vars(transport)["_proc"])
-        return result
-
-    return _process_exited
+def _note_exit(_result: object, transport: object, _returncode: int) -> None:
+    _complete_start(None, vars(transport)["_proc"])

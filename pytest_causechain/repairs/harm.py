@@ -18,7 +18,7 @@ from pytest_causechain.lab.remote_lab import RemoteLab
 from pytest_causechain.model.alteration import AHEAD, ASIDE, Intervention, Patch
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Observation, Outcome, Shown
-from pytest_causechain.model.verdict import Comparison, Verdict
+from pytest_causechain.model.verdict import Comparison, Verdict, is_later
 from pytest_causechain.repairs.findings import Attempt, Findings, Line
 from pytest_causechain.repairs.places import spread
 
@@ -66,9 +66,7 @@ def is_nearer(verdict: Verdict, failure: Verdict) -> bool:
     if verdict.outcome != "failed" or verdict.where is None or failure.where is None:
         return False
     if verdict.where != failure.where:
-        file, _, line = verdict.where.rpartition(":")
-        before, _, earlier = failure.where.rpartition(":")
-        return file == before and verdict.exception == failure.exception and int(line) > int(earlier)
+        return verdict.exception == failure.exception and is_later(verdict.where, failure.where)
     if verdict.comparison is None or failure.comparison is None:
         return False
     return count_right(verdict.comparison) > count_right(failure.comparison)

@@ -262,9 +262,7 @@ class RepairSearch:
     def _flips(self, places: Iterable[RepairPlace], first: int, last: int) -> Iterator[Attempt]:
         for place in places:
             for visit in spread(place.visits, BRANCH_VISITS)[first:last]:
-                intervention = Intervention(place.spot(visit))
-                repair = self._describe(place, visit, intervention, change="other way")
-                yield self._attempt(place, visit, intervention, repair)
+                yield self._attempt(place, visit, Intervention(place.spot(visit)), "other way")
 
     def _replacements(
         self, places: Iterable[RepairPlace], first: int, last: int, later: list[Attempt]
@@ -289,8 +287,8 @@ class RepairSearch:
         expected, compared = self._judge.expected_numbers, self._places.compared
         for guess in guess_values(sighting, known, effect.is_float, seen, expected, compared):
             intervention = Intervention(place.spot(visit), guess.data, guess.anchor)
-            repair = self._describe(place, visit, intervention, sighting.variable, was, guess.text, change="value")
-            yield self._attempt(place, visit, intervention, repair, sighting.was)
+            attempt = self._attempt(place, visit, intervention, "value", sighting.variable, was, guess.text)
+            yield replace(attempt, was=sighting.was)
 
     def _variants(self, surprise: int) -> Iterator[Attempt]:
         def rank(variant: Variant) -> tuple[float, int]:
@@ -318,27 +316,22 @@ class RepairSearch:
             yield Attempt(patch, repair, self._places.when(variant.watch, 1), True)
 
     def _attempt(
-        self, place: RepairPlace, visit: int, intervention: Intervention, repair: Repair, was: bytes = b""
-    ) -> Attempt:
-        return Attempt(intervention, repair, self._places.when(place.effect.watch, visit), place.visits == 1, was)
-
-    def _describe(
         self,
         place: RepairPlace,
         visit: int,
         intervention: Intervention,
+        change: Change,
         variable: str | None = None,
         old: str = "",
         new: str = "",
-        *,
-        change: Change,
-    ) -> Repair:
+    ) -> Attempt:
+        """At a visit of a place, told as the repair it may be."""
         program, position = self._lab.program, place.position
         name, argument = place.name or variable, None
         if place.effect.kind == "argument" and name is None:
             argument = REGISTERS.index(place.effect.register) + 1
             name = f"argument {argument}"
-        return Repair(
+        repair = Repair(
             kind=place.effect.kind,
             file=position.file,
             line=position.line,
@@ -353,6 +346,7 @@ class RepairSearch:
             change=change,
             argument=argument,
         )
+        return Attempt(intervention, repair, self._places.when(place.effect.watch, visit), place.visits == 1)
 
     # Trying
 

@@ -80,7 +80,7 @@ class Markup(str):
 
 
 # What a template shows; text is escaped, and stands on one line.
-Value: TypeAlias = "str | int | View | Sequence[View] | None"
+Value: TypeAlias = "str | int | SourceLine | View | Sequence[View] | None"
 View: TypeAlias = "Mapping[str, Value]"
 
 
@@ -127,11 +127,9 @@ class PageTemplate:
     def _repeat(self, at: int, views: list[View]) -> Iterator[str]:
         """The part that begins there, for each that its name stands for."""
         value = _find(self._tokens[at][1], views)
-        if isinstance(value, (str, int)) or not value:
-            inner: list[View] = [{}] if value else []
-        else:
-            inner = [value] if isinstance(value, Mapping) else list(value)
-        for view in inner:
+        if isinstance(value, (Mapping, str, int, SourceLine)):
+            value = [value if isinstance(value, Mapping) else {}] if value else []
+        for view in value or ():
             yield from self._render(at + 1, self._ends[at], [view, *views])
 
 
@@ -176,8 +174,8 @@ def render_page(story: Story) -> str:
     file, _, name = chain.test.partition("::")
     is_told = chain.status != "none"
     asides = [_view_aside(story, aside, number) for number, aside in enumerate(story.asides, start=2)]
-    ranked = [
-        {"place": str(place), "function": place.function, "why": shorten(why, VALUE_LIMIT)}
+    ranked: list[View] = [
+        {"place": place, "function": place.function, "why": shorten(why, VALUE_LIMIT)}
         for place, why in story.suspects[:SUSPECTS_LISTED]
     ]
     absence = chain.without_neighbour
@@ -196,7 +194,7 @@ def render_page(story: Story) -> str:
         "absence": absence[:1].upper() + absence[1:] if absence is not None and is_told else None,
         "others": {"asides": asides} if asides and is_told else None,
         "suspects": {"ranked": ranked} if ranked and is_told else None,
-        "figures": list(_view_figures(story)),
+        "figures": _view_figures(story),
     }
     return read_template("page.html").render(view)
 
@@ -204,15 +202,11 @@ def render_page(story: Story) -> str:
 def _view_lead(story: Story) -> View:
     """What to know first."""
     repair, suspect, chain = story.repair, story.suspect, story.chain
-    look: View | None = None
-    if repair is None and suspect is not None:
-        look = {"place": str(suspect.place), "why": suspect.why}
-    reason = chain.reason or "the reason is not known"
     return {
-        "repair": {"told": plain(begin_sentence(repair.told)), "place": str(repair.place)} if repair else None,
-        "look": look,
+        "repair": {"told": plain(begin_sentence(repair.told)), "place": repair.place} if repair else None,
+        "look": {"place": suspect.place, "why": suspect.why} if suspect and not repair else None,
         "unknown": repair is None and suspect is None,
-        "incomplete": reason if chain.status == "partial" else None,
+        "incomplete": (chain.reason or "the reason is not known") if chain.status == "partial" else None,
         **_view_shortfalls(story),
     }
 
@@ -257,7 +251,7 @@ def _view_comparison(story: Story, runs_title: str, chain_title: str, prefix: st
         why = f" ({chain.passing.why})" if chain.passing.why else ""
         told, at = f"{name_run(chain.passing, beside=chain.test)}{why}", None
         if story.twin is not None:
-            told, at = f"its twin: the same run {plain(story.twin.told)}", str(story.twin.place)
+            told, at = f"its twin: the same run {plain(story.twin.told)}", story.twin.place
         runs.append(_view_run("passing", "passes", chain.passing, told, at))
     return {
         "prefix": prefix,
@@ -284,7 +278,7 @@ def _view_rivals(passing: Party, beside: str) -> View | None:
     return {"count": count_of(len(tests), "other passing test"), "tests": tests}
 
 
-def _view_run(side: str, verb: str, party: Party, told: str, at: str | None = None) -> View:
+def _view_run(side: str, verb: str, party: Party, told: str, at: SourceLine | None = None) -> View:
     return {
         "side": side,
         "verb": verb,
@@ -306,10 +300,10 @@ def _view_step(story: Story, step: StoryStep) -> View:
         "order": "first" if is_first else "later",
         "arrow": _view_arrow(step),
         "sentence": plain(told),
-        "place": str(step.place),
+        "place": step.place,
         "function": step.place.function,
         "look_here": is_first and suspect is not None and suspect.is_exact,
-        "look_at": str(suspect.place) if is_first and suspect is not None and not suspect.is_exact else None,
+        "look_at": suspect.place if is_first and suspect is not None and not suspect.is_exact else None,
         "source": _view_source(story, step.place, step.excerpt),
         "values": [_view_cause(cause) for cause in step.causes],
         "proof": plain(step.proof),
@@ -333,7 +327,7 @@ def _view_arrow(step: StoryStep) -> View | None:
     if step.moved is None:
         return {"moved_at": None, "arrow_told": "leads to" if step.link.follows else "then"}
     told = "; ".join([shorten(step.moved, VALUE_LIMIT), *step.notes])
-    return {"moved_at": str(step.moved_at), "arrow_told": told}
+    return {"moved_at": step.moved_at, "arrow_told": told}
 
 
 def _view_cause(cause: Cause) -> View:
@@ -374,12 +368,11 @@ def _view_replay(story: Story, step: StoryStep, scripts: Path) -> View | None:
 
 
 def _view_ending(story: Story, ending: Ending) -> View:
-    told = plain(begin_sentence((Span(ending.tell()),)))
     place = ending.place
     return {
         "number": ending.number,
-        "sentence": told,
-        "place": str(place) if place is not None else None,
+        "sentence": plain(begin_sentence((Span(ending.tell()),))),
+        "place": place,
         "function": place.function if place is not None else None,
         "source": _view_source(story, place, ending.excerpt) if place is not None else None,
     }
@@ -391,18 +384,18 @@ def _view_aside(story: Story, aside: Aside, number: int) -> View:
     return {"beside": aside.test, "links": links, "comparison": comparison}
 
 
-def _view_figures(story: Story) -> Iterator[View]:
+def _view_figures(story: Story) -> list[View]:
     statistics = story.chain.statistics
     experiments, moments = statistics.experiments, statistics.moments
-    for figure, count in (
-        ("interventions", f"{statistics.interventions:,}"),
-        ("experiments", f"{experiments.total:,}"),
-        ("passed / failed / unresolved", f"{experiments.pass_} / {experiments.fail} / {experiments.unresolved}"),
-        ("moments tried, usable", f"{moments.tried} / {moments.transferable}"),
-        ("values in a state", f"{statistics.vertices:,}"),
-        ("seconds", f"{statistics.seconds.total:.1f}"),
-    ):
-        yield {"figure": figure, "count": count}
+    figures = {
+        "interventions": f"{statistics.interventions:,}",
+        "experiments": f"{experiments.total:,}",
+        "passed / failed / unresolved": f"{experiments.pass_} / {experiments.fail} / {experiments.unresolved}",
+        "moments tried, usable": f"{moments.tried} / {moments.transferable}",
+        "values in a state": f"{statistics.vertices:,}",
+        "seconds": f"{statistics.seconds.total:.1f}",
+    }
+    return [{"figure": figure, "count": count} for figure, count in figures.items()]
 
 
 # The index of a session
@@ -417,11 +410,10 @@ def render_index(stories: Sequence[Story]) -> str:
 
 def _view_entry(story: Story) -> View:
     chain, suspect = story.chain, story.suspect
-    place = None
+    place, why = None, chain.reason or ""
     if suspect is not None:
-        path = show_path(suspect.place.path, story.root)
+        path, why = show_path(suspect.place.path, story.root), suspect.why
         place = f"{'...' * (len(path) > PATH_LIMIT)}{path[-PATH_LIMIT:]}:{suspect.place.line}"
-    why = suspect.why if suspect is not None else chain.reason or ""
     if story.repair is not None:
         why = f"{plain(begin_sentence(story.repair.told))} the test passes."
     return {
@@ -429,7 +421,7 @@ def _view_entry(story: Story) -> View:
         "name": shorten(chain.test, TOLD_LIMIT),
         "status": chain.status,
         "status_told": STATUS[chain.status],
-        "place": place if place is not None else None,
+        "place": place,
         "why": shorten(why, TOLD_LIMIT),
     }
 

@@ -31,16 +31,15 @@ from pytest_causechain.report.wording import (
     Span,
     Spans,
     count_of,
-    describe_cause,
     describe_causes,
     describe_change,
     describe_commands,
     describe_lines,
     describe_shortfall,
     end_sentence,
-    join_spans,
     name_function,
     name_run,
+    plain,
     printable,
     shorten,
     shorten_value,
@@ -55,6 +54,8 @@ FAILURE_LIMIT = 56
 # Lines of source on either side of the one that matters.
 AROUND = 3
 Side = Literal["failing", "passing"]
+# What the passing run is called.
+PeerName = Literal["passing run", "twin"]
 
 
 class Reporter(Protocol):
@@ -113,25 +114,19 @@ class GdbScript:
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
-    """What one variable was; `is_news` unless the step before tells the same."""
-
-    told: Spans
-    is_news: bool
-
-
-@dataclass(frozen=True, slots=True)
 class StoryStep:
-    """A link of the chain. Its sentence begins with `lead`; `notes` say what is not known about the way to it, `moved`
-    says how the cause came to these variables, `moved_at` where."""
+    """A link of the chain. Its sentence begins with `lead`, and says what each variable `verb`; `notes` say what is not
+    known about the way to it, `moved` says how the cause came to these variables, `moved_at` where."""
 
     number: int
     link: Link
-    # As a reader tells them apart.
+    # As a reader tells them apart; and those that the step before does not tell, if there are any.
     causes: tuple[Cause, ...]
+    news: tuple[Cause, ...]
     place: SourceLine
     lead: str
-    clauses: tuple[Clause, ...]
+    verb: Literal["was", "became"]
+    peer: PeerName
     notes: tuple[str, ...]
     moved: str | None
     moved_at: SourceLine | None
@@ -142,10 +137,9 @@ class StoryStep:
 
     def tell(self, limit: int = NAMED_CAUSES, is_after_last: bool = False) -> Spans:
         """Its sentence without the end; what the step before tells is left out where that was told just now."""
-        news = [clause.told for clause in self.clauses if clause.is_news or not is_after_last]
-        clauses = news or [clause.told for clause in self.clauses]
-        lead = (Span(self.lead),) if self.lead else ()
-        return (*lead, *join_spans(clauses[:limit], len(clauses)))
+        causes, is_first = self.news if is_after_last else self.causes, self.number == 1
+        told = describe_causes(causes, self.verb, first=is_first, peer=self.peer, limit=limit)
+        return (Span(self.lead), *told) if self.lead else told
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +165,13 @@ class Ending:
 @dataclass(frozen=True, slots=True)
 class FirstSuspect:
     """The line to look at first: `step` is the index of the one that leads there, `is_exact` if it is told at this very
-    line. `is_repaired`: why it is suspect is what the first repair says."""
+    line."""
 
     place: SourceLine
     why: str
     excerpt: Excerpt | None
     step: int | None
     is_exact: bool
-    is_repaired: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +193,7 @@ class Story:
     root: Path | None
     artefacts: Path | None
     # What the passing run is called in sentences.
-    peer: Literal["passing run", "twin"]
+    peer: PeerName
     # The first repair, and lines at which others do it as well.
     repair: ToldRepair | None
     other_repairs: tuple[tuple[str, int], ...]
@@ -240,7 +233,7 @@ class _Narrator:
         self._chain, self._root, self._read_source = chain, root, read_source
         self._names = name_files(chain)
         self._twin = twin_repair(chain)
-        self._peer: Literal["passing run", "twin"] = "passing run" if self._twin is None else "twin"
+        self._peer: PeerName = "passing run" if self._twin is None else "twin"
         self._read = lru_cache(maxsize=None)(self._read_file)
 
     def tell(self, artefacts: Path | None) -> Story:
@@ -305,8 +298,7 @@ class _Narrator:
             suspect = ranked[0]
         where, place = (suspect.file, suspect.line), self._line(suspect)
         step, is_exact = self._find_step(where)
-        is_repaired = [(repair.file, repair.line) for repair in self._chain.repairs[:1]] == [where]
-        return FirstSuspect(place, suspect.why, self._excerpt(place), step, is_exact, is_repaired)
+        return FirstSuspect(place, suspect.why, self._excerpt(place), step, is_exact)
 
     def _find_step(self, where: tuple[str, int]) -> tuple[int | None, bool]:
         """The step that a line belongs to, and whether it is told there."""
@@ -332,18 +324,18 @@ class _Narrator:
         link, place = self._chain.chain[index], self._line(locate_link(self._chain.chain[index]))
         causes = told_causes(link)
         moved = link.arrived_by
-        verb: Literal["was", "became"] = "became" if link.origin is not None and index else "was"
-        told = [
-            describe_cause(cause, verb, self._peer if index == number == 0 else None)
-            for number, cause in enumerate(causes)
-        ]
+        before = told_causes(self._chain.chain[index - 1]) if index else ()
+        known = {(cause.variable, cause.failing) for cause in before}
+        news = tuple(cause for cause in causes if (cause.variable, cause.failing) not in known)
         return StoryStep(
             number=index + 1,
             link=link,
             causes=causes,
+            news=news or causes,
             place=place,
             lead=self._lead(link, index),
-            clauses=tuple(map(Clause, told, self._find_news(index, causes))),
+            verb="became" if link.origin is not None and index else "was",
+            peer=self._peer,
             notes=self._tell_gap(link),
             moved=f"the cause moves from {', '.join(moved.from_)} to {', '.join(moved.to)}" if moved else None,
             moved_at=self._line(moved) if moved else None,
@@ -352,11 +344,6 @@ class _Narrator:
             replay=plan_script(self._chain, index, "failing"),
             undo=plan_script(self._chain, index, "passing"),
         )
-
-    def _find_news(self, index: int, causes: Sequence[Cause]) -> list[bool]:
-        before = told_causes(self._chain.chain[index - 1]) if index else ()
-        known = {(cause.variable, cause.failing) for cause in before}
-        return [(cause.variable, cause.failing) not in known for cause in causes]
 
     def _lead(self, link: Link, index: int) -> str:
         # Only what was seen to bring this about is given as its reason.
@@ -373,7 +360,7 @@ class _Narrator:
         if moved is None:
             return ()
         told = []
-        start, end = self._line(_as_place(moved.earliest)), self._line(moved)
+        start, end = self._line(moved.earliest), self._line(moved)
         if link.origin is None and (moved.earliest.file, moved.earliest.line) != (moved.file, moved.line):
             told.append(f"somewhere between {start} and {end}")
         alone = [(self._names[file], line) for file, line in split_lines(moved.only_in_failing)]
@@ -385,15 +372,15 @@ class _Narrator:
         """What the experiments with this link showed."""
         # What a statement made so is altered once that statement is done.
         after = Span(" at " if link.origin is None else " after ")
-        where = (after, Span(str(place), "code"))
-        change, undone = describe_change(causes, "failing"), describe_change(causes, "passing")
+        change = (*describe_change(causes, "failing"), after, Span(str(place), "code"))
+        fails = f" the {self._peer} fails too"
         if link.confirmed == "context":
             others = count_of(max(link.differences - len(link.causes), 0), "other transferred difference")
-            return Span("with "), *change, *where, Span(f", together with up to {others}, the {self._peer} fails too.")
+            return Span("with "), *change, Span(f", together with up to {others},{fails}.")
         if link.confirmed == "passing":
-            return Span("with only "), *change, *where, Span(f" the {self._peer} fails too.")
-        fails = f" the {self._peer} fails too; with "
-        return Span("with only "), *change, *where, Span(fails), *undone, Span(" the failing run passes.")
+            return Span("with only "), *change, Span(f"{fails}.")
+        undone = describe_change(causes, "passing")
+        return Span("with only "), *change, Span(f"{fails}; with "), *undone, Span(" the failing run passes.")
 
     def _ending(self) -> Ending:
         failure, number = self._chain.failure, len(self._chain.chain) + 1
@@ -425,10 +412,8 @@ class _Narrator:
         story = _Narrator(as_chain(self._chain, other), self._root, self._read_source).tell(None)
         pieces = []
         for index, step in enumerate(story.steps):
-            news = [c for c, clause in zip(step.causes, step.clauses, strict=True) if clause.is_news] or step.causes
             led = "" if index == 0 else ", so " if step.link.follows else ", then "
-            told = describe_causes(news, "was", first=False)
-            pieces.append(led + "".join(span.text for span in told))
+            pieces.append(led + plain(describe_causes(step.news, "was", first=False)))
         return Aside(story, name_run(other.passing, beside=self._chain.test), command, tuple(pieces))
 
 
@@ -477,12 +462,8 @@ def locate_link(link: Link) -> Place:
     moment, moved = link.moment, link.arrived_by
     # The moment of a call lies in the called function; the line that calls it is the transition's.
     if moment.is_entry and moved is not None and moved.function in moment.backtrace[1:2]:
-        return _as_place(moved)
+        return Place(moved.file, moved.line, moved.function)
     return Place(moment.file, moment.line, moment.function)
-
-
-def _as_place(place: Place | Transition) -> Place:
-    return Place(place.file, place.line, place.function)
 
 
 def locate_failure(chain: Chain) -> Place | None:

@@ -341,9 +341,8 @@ class _Section:
     def _make_last_row(self) -> _Row:
         ending = self.story.ending
         told = (Span(ending.tell(self.detail.failure)),)
-        if ending.place is None:
-            return _Row(str(ending.number), "", "", (told,))
-        return _Row(str(ending.number), str(ending.place), name_function(ending.place.function), (told,))
+        where = (str(ending.place), name_function(ending.place.function)) if ending.place is not None else ("", "")
+        return _Row(str(ending.number), *where, (told,))
 
     def _lay_out(self, rows: Sequence[_Row]) -> list[Spans]:
         number_width = max(len(row.number) for row in rows)
@@ -382,11 +381,13 @@ class _Section:
         if suspect is None:
             return []
         path, lines = self._name_path(suspect.place), []
-        if suspect.step is None and not suspect.is_repaired:
+        repair = self.story.repair
+        # Why the line of the first repair is suspect is what that says.
+        if suspect.step is None and (repair is None or repair.place.at != suspect.place.at):
             lines += self.wrap(f"Look first at {path}: {printable(suspect.why)}.", lines=3)
         if suspect.excerpt is None:
             return lines
-        if path != str(suspect.place) and suspect.step is not None and self.story.repair is None:
+        if path != str(suspect.place) and suspect.step is not None and repair is None:
             lines += self.wrap(path)
         digits = len(str(suspect.place.line + 1))
         for number, text in suspect.excerpt.narrow(1).lines:

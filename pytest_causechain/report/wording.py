@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import re
 import shlex
-import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -207,16 +206,14 @@ def name_run(party: Party, beside: str) -> str:
 
 def tell_rivals(party: Party, beside: str) -> str:
     """In short; the first of them come with what speaks against them."""
-    further = [rival for rival in party.rivals if rival.refused is None]
-    refused = [rival for rival in party.rivals if rival.refused is not None]
     told = []
-    if further:
-        more = f" and {count_of(len(further) - 1, 'other')}" if len(further) > 1 else ""
-        told.append(f"nearer than {name_test(further[0].test, beside)}{more}")
-    if refused:
-        reason = printable(refused[0].refused or "").partition(":")[0].rstrip(".")
-        more = f" and {count_of(len(refused) - 1, 'other')}" if len(refused) > 1 else ""
-        told.append(f"not {name_test(refused[0].test, beside)}{more}, since {reason}")
+    for relation, is_refused in (("nearer than", False), ("not", True)):
+        rivals = [rival for rival in party.rivals if (rival.refused is not None) == is_refused]
+        if rivals:
+            more = f" and {count_of(len(rivals) - 1, 'other')}" if len(rivals) > 1 else ""
+            reason = printable(rivals[0].refused or "").partition(":")[0].rstrip(".")
+            since = f", since {reason}" if is_refused else ""
+            told.append(f"{relation} {name_test(rivals[0].test, beside)}{more}{since}")
     return "; ".join(told)
 
 
@@ -421,12 +418,8 @@ def describe_outcome(observation: Observation, rule: Rule | None) -> str:
     if observation.ending == "timeout":
         return "did not end in time"
     if observation.ending == "signal":
-        try:
-            name = signal.Signals(observation.code).name
-        except ValueError:
-            name = f"signal {observation.code}"
         own = next((f.function for f in observation.backtrace if f.file is not None), None)
-        return f"was killed by {name}" + (f" in {own}()" if own else "")
+        return f"was killed by {observation.signal_name}" + (f" in {own}()" if own else "")
     text = observation.stdout.decode("utf-8", "surrogateescape").strip()
     if not (text or observation.stderr) and observation.files and rule is not None and rule.kind == "output":
         more = len(observation.files) - 1

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from pytest_causechain.model.runs import Observation, Outcome
-from pytest_causechain.model.verdict import Verdict
-from pytest_causechain.oracle.oracles import ExactOracle, ReportOracle, find_report
+from pytest_causechain.model.verdict import Oracle, Verdict
+from pytest_causechain.oracle.oracles import find_report, judge_by_report, judge_by_twin
 from pytest_causechain.oracle.symptom import learn_symptom
 
 TWIN = Observation("exit", 0, b"right")
 
 
-def make_oracle(failing: Observation, twin: Observation = TWIN) -> ExactOracle:
-    return ExactOracle(twin, failing, lambda run: run.ending == "exit" and run.stdout == b"right")
+def make_oracle(failing: Observation, twin: Observation = TWIN) -> Oracle:
+    return judge_by_twin(twin, failing, lambda run: run.ending == "exit" and run.stdout == b"right")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ ADDRESS = (
 def test_sentence(stderr, sentence):
     report = find_report(Observation("exit", 1, stderr=stderr))
     assert report is not None
-    assert ReportOracle(report).rule.fails_when == sentence
+    assert judge_by_report(report).rule.fails_when == sentence
 
 
 @pytest.mark.parametrize("stderr", [b"", b"a.c:3:5: warning: unused\n", b"Assertion of rights failed\n"])

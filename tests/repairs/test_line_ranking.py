@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from pytest_causechain.model.alteration import Intervention, Patch, Spot
 from pytest_causechain.model.chain import Repair, Suspect
-from pytest_causechain.repairs.findings import Attempt, Findings, Found, Spectrum
-from pytest_causechain.repairs.suspects import Ranking
+from pytest_causechain.repairs.findings import Attempt, Findings, Found, Ranking, Spectrum
 
 
 def make_found(
