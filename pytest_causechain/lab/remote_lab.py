@@ -22,7 +22,6 @@ from pytest_causechain.debugger.visit import Visit
 from pytest_causechain.kernel.companion import Closing, Companion, CompanionLost, uninterrupted
 from pytest_causechain.lab.flights import LEAST_PATIENCE_SECONDS
 from pytest_causechain.lab.laboratory import (
-    EVENTS_LIMIT,
     FIRST_RUN_SECONDS,
     LEAST_CPU_SECONDS,
     LEAST_SECONDS,
@@ -118,7 +117,7 @@ class RemoteLab(Closing):
         self.width = 1
         # What the first engine answers alone.
         self._first = first = make_proxy(self._call)
-        self.layout, self.find_writer = first.layout, first.find_writer
+        self.trace, self.layout, self.find_writer = first.trace, first.layout, first.find_writer
         self.observe, self.cover, self.count = first.observe, first.cover, first.count
         self.signatures, self.effects, self.values = first.signatures, first.effects, first.values
         self.sights, self.follow, self.widen = first.sights, first.follow, first.widen
@@ -163,23 +162,7 @@ class RemoteLab(Closing):
         self, side: Side, stops: Sequence[Stop], transfer: Transfer = NOTHING, then: Sequence[Stop] = ()
     ) -> Visit | None:
         visit = self._first.visit(side, stops, transfer, then)
-        self.budget.charge("experiment")
-        if visit is None:
-            return None
-        self.budget.charge("byte", sum(len(region.data) for region in visit.regions))
-        return replace(visit, types=self.program.types)
-
-    def trace(
-        self,
-        side: Side,
-        stops: Sequence[Stop],
-        addresses: Sequence[int],
-        until: Stop | None = None,
-        limit: int = EVENTS_LIMIT,
-    ) -> Trace:
-        trace = self._first.trace(side, stops, addresses, until, limit)
-        self.budget.charge("event", len(trace))
-        return trace
+        return None if visit is None else replace(visit, types=self.program.types)
 
     def experiment(self, side: Side, stops: Sequence[Stop] = (), transfer: Transfer = NOTHING) -> Observation:
         return self.experiments(side, stops, (transfer,))[0]
@@ -274,6 +257,12 @@ class RemoteLab(Closing):
         self.name = answer.lab
         if not isinstance(message, Open):
             self.program.types.extend(answer.types)
+        match answer.value:
+            case Visit(regions=regions):
+                self.budget.charge("experiment")
+                self.budget.charge("byte", sum(len(region.data) for region in regions))
+            case Trace() as trace:
+                self.budget.charge("event", len(trace))
         return answer.value
 
     def _abandon(self) -> None:

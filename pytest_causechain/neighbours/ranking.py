@@ -112,7 +112,7 @@ def take_selected(select: Callable[..., object], candidates: list[Neighbour]) ->
     try:
         selected = select(candidates=tuple(candidates))
     except Exception as error:
-        raise Refusal(f"pytest_causechain_select_neighbour raised {error!r}: mend it in your conftest.py.") from error
+        raise Refusal(f"pytest_causechain_select_neighbour raised {error!r}: fix it in your conftest.py.") from error
     if selected is None:
         return candidates
     chosen = [replace(near, why=f"selected, {near.why}") for near in candidates if near.recording.test == selected]
