@@ -226,7 +226,8 @@ class MemoryGraph:
 
     def words(self, o: Object) -> Sequence[int]:
         """The values of all that is surely a pointer, at the offsets its shape tells."""
-        return () if o.shape.words is None else o.shape.words(*self.memory.around(o.address))
+        read = o.shape.words
+        return () if read is None else read(*self.memory.around(o.address))
 
     def hidden_pointers(self, o: Object) -> Sequence[PointerValue]:
         """What may be a pointer, and leads to something: only the value can tell in a union, and in memory of which
