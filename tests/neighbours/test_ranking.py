@@ -260,7 +260,7 @@ class TestSelected:
             self.select(lambda candidates: "test_a")
 
     def test_exception(self):
-        with pytest.raises(Refusal, match=r"select_neighbour raised KeyError\('x'\): mend it"):
+        with pytest.raises(Refusal, match=r"select_neighbour raised KeyError\('x'\): fix it"):
             self.select(lambda candidates: {}["x"])
 
 
