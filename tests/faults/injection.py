@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from building import compile_program
+
 # A program that writes a file, starts a child and takes a little time, so that there is something to leave behind.
 PROGRAM = r"""
 #include <stdio.h>
@@ -97,10 +99,9 @@ class Suite:
         directory, temporary = parent / "suite", parent / "temporary"
         directory.mkdir()
         temporary.mkdir()
-        (directory / "adder.c").write_text(PROGRAM)
+        compile_program(directory / "adder", PROGRAM)
         (directory / "test_adder.py").write_text(TESTS)
         (directory / "pytest.ini").write_text(INI)
-        subprocess.run(["cc", "-g", "-O0", "-o", "adder", "adder.c"], cwd=directory, check=True)
         return cls(directory, temporary)
 
     @contextlib.contextmanager

@@ -54,13 +54,6 @@ PATIENCE_SECONDS = 60.0
 TOKEN = "CAUSECHAIN_TESTED_BY"
 
 
-def compile_program(path: Path, source: str, *options: str) -> Path:
-    file = path.with_suffix(".c")
-    file.write_text(source)
-    subprocess.run(["cc", *(options or ("-g", "-O0")), "-o", path.name, file.name], cwd=path.parent, check=True)
-    return path
-
-
 def write_compilers(directory: Path, options: str) -> dict[str, str]:
     """Compilers with further options, as variables of the environment by which the suites of fixtures_c find them."""
     for compiler in ("cc", "c++"):

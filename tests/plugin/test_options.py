@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from building import compile_program
 from suites import (
     COUNT,
     FAILING,
     SUITE_INI,
     TEST_COUNT,
-    compile_program,
     find_alternative,
     read_chain,
     read_index,

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from building import compile_program
 from suites import (
     COUNT,
     FAILING,
@@ -14,7 +15,6 @@ from suites import (
     TEST_COUNT,
     Session,
     ShareSession,
-    compile_program,
     read_chain,
     read_index,
     read_sections,
@@ -126,9 +126,9 @@ def test_without_program():
 def run_refused(directory: Path) -> Session:
     for name in ("twice", "other", "lonely", "stripped"):
         # Builds that differ in nothing but their identity.
-        compile_program(directory / name, TWICE, "-g", "-O0", f"-Wl,--build-id=0x{name.encode().hex()}")
+        compile_program(directory / name, TWICE, f"-Wl,--build-id=0x{name.encode().hex()}")
     subprocess.run(["strip", "stripped"], cwd=directory, check=True)
-    compile_program(directory / "plain", TWICE, "-O0")
+    compile_program(directory / "plain", TWICE, "-g0")
     script = directory / "script"
     script.write_text('#!/bin/sh\nexec ./twice "$@"\n')
     script.chmod(0o755)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 import xmlschema
+from building import compile_program
 from suites import (
     COUNT,
     FAILING,
@@ -19,7 +20,6 @@ from suites import (
     TEST_COUNT,
     Session,
     ShareSession,
-    compile_program,
     read_chain,
     read_section,
     run_session,
