@@ -124,6 +124,7 @@ class TestNeighboursOfEarlierSessions:
         assert "With the constant 3 instead of 2 at" in "\n".join(read_section(result.stdout.str()))
         chain = read_chain(count_suite.path)
         assert (chain["status"], chain["peer"]["kind"], chain["alternatives"]) == ("complete", "twin", [])
+        assert "since no other test runs count" in chain["without_neighbour"]
 
         count_suite.makeconftest(NEIGHBOURS_ONLY)
         for changed, sentence in (
