@@ -24,7 +24,7 @@ def pytest_configure(config):
     def experiments(self, *arguments, **more):
         os.write(1, b"held")
         while True:
-            self._engine._companion.check()
+            self.budget.check()
             time.sleep(0.01)
     RemoteLab.experiments = experiments
 """
@@ -77,6 +77,7 @@ def test_the_user_ends_it(suite, sign):
         session.signal(sign)
     assert suite.tally.proper == 1, session.output
     assert "interrupted; the tests' own results are complete." in session.output
+    assert "Incomplete: interrupted." in session.output or "No cause-effect chain: interrupted." in session.output
     assert_nothing_left(suite)
 
 
