@@ -169,6 +169,9 @@ class TestTerminal:
         check_section(re.sub(r"\x1b\[[\d;]*m", "", output))
 
     def test_no_color_is_obeyed(self, count_suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Else there would be none, without a terminal and by pytester.
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.delenv("PY_COLORS")
         monkeypatch.setenv("NO_COLOR", "1")
         assert "\x1b" not in count_suite.runpytest_subprocess("--cause-chain", AT_ONCE).stdout.str()
 
