@@ -1,4 +1,4 @@
-"""Compiles the same program once a session, starts them under ptrace, and looks for what is left."""
+"""Compiles programs once a session, starts them under ptrace, and looks for what is left."""
 
 from __future__ import annotations
 
