@@ -58,7 +58,7 @@ replays: setup
 	$(RUN) pytest tests/replays -n 2
 
 soak: setup
-	SOAK=$(SOAK) $(RUN) pytest tests/faults -k random -s
+	SOAK=$(SOAK) $(RUN) pytest tests/faults/random_kills.py -s
 
 clean:
 	rm -rf build .causechain .hypothesis .mypy_cache .pytest_cache .ruff_cache dist fixtures_c/*/build

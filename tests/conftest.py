@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
+import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from building import Sources, compile_program
 
 from pytest_causechain.kernel.elf import TYPE_SHARED, find_symbols, read_type
 from pytest_causechain.model.runs import Command, Program
+from pytest_causechain.recording.programs import identify_program
 from pytest_causechain.sandbox.subject import Subject, launch
 
 # No test here comes near it on a machine that is not broken.
@@ -29,23 +33,65 @@ def blocked_children() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+MakeOnce = Callable[[str, Callable[[Path], None]], Path]
+
+
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
-    """build(source, *flags, compiler="cc") compiles a program, the same one only once."""
-    built: dict[tuple[str, ...], Program] = {}
+def make_once(tmp_path_factory: pytest.TempPathFactory) -> MakeOnce:
+    """make_once(name, fill) makes a directory, also when several workers of pytest-xdist ask for it."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-    def compile_program(source: str, *flags: str, compiler: str = "cc") -> Program:
-        key = (source, compiler, *flags)
-        if key not in built:
-            directory = tmp_path_factory.mktemp("program")
-            name = "program.c" if compiler == "cc" else "program.cpp"
-            (directory / name).write_text(source)
-            command = [compiler, "-g", "-O0", "-o", "program", name, *flags]
-            subprocess.run(command, cwd=directory, check=True)
-            built[key] = Program(str(directory / "program"), f"build {len(built)}")
-        return built[key]
+    def make(name: str, fill: Callable[[Path], None]) -> Path:
+        directory = root / name
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not directory.exists():
+                directory.mkdir()
+                try:
+                    fill(directory)
+                except BaseException:
+                    shutil.rmtree(directory)
+                    raise
+        return directory
 
-    return compile_program
+    return make
+
+
+@pytest.fixture(scope="session")
+def compiled(make_once: MakeOnce) -> Callable[..., Path]:
+    """compiled(sources, *flags, name=..., compiler=...) is a program to be looked at: all workers share it.
+
+    The same sources are compiled once a session."""
+
+    def compile_once(sources: Sources, *flags: str, name: str = "program", compiler: str = "cc") -> Path:
+        content = sources if isinstance(sources, str) else tuple(sources.items())
+        key = hashlib.sha256(repr((content, flags, name, compiler)).encode()).hexdigest()[:16]
+
+        def fill(directory: Path) -> None:
+            compile_program(directory / name, sources, *flags, compiler=compiler)
+
+        return make_once(f"program-{key}", fill) / name
+
+    return compile_once
+
+
+@pytest.fixture(scope="session")
+def build(compiled: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Program]:
+    """build(sources, *flags, name=..., compiler=...) is a program to be run: a copy that only this worker has.
+
+    Thus a test may look for the processes that execute it, and it may write to its directory."""
+    copies: dict[Path, Program] = {}
+
+    def copy_once(sources: Sources, *flags: str, **more: str) -> Program:
+        path = compiled(sources, *flags, **more)
+        if path not in copies:
+            directory = tmp_path_factory.mktemp("program") / "copy"
+            shutil.copytree(path.parent, directory)
+            copies[path] = identify_program(str(directory / path.name))
+        return copies[path]
+
+    return copy_once
 
 
 # Without PTRACE_SETREGSET of NT_X86_XSTATE and, for processors without that, PTRACE_SETFPREGS.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,16 @@ import pytest
 from pytest_causechain.compare import compare_runs
 from pytest_causechain.model.refusal import Refusal
 from pytest_causechain.model.runs import Command
-from pytest_causechain.recording.programs import identify_program
 
 SAMPLE = Path(__file__).parents[1] / "fixtures_c" / "sample" / "sample.c"
 
 
 @pytest.fixture
-def pair(tmp_path) -> tuple[Command, Command]:
-    subprocess.run(["cc", "-g", "-O0", "-o", "sample", str(SAMPLE)], cwd=tmp_path, check=True)
-    program = identify_program(str(tmp_path / "sample"))
+def pair(build) -> tuple[Command, Command]:
+    program = build(SAMPLE.read_text(), name="sample")
     passing, failing = (
-        Command(program, ("sample", *numbers), str(tmp_path)) for numbers in (("9", "8", "7"), ("11", "14"))
+        Command(program, ("sample", *numbers), str(Path(program.path).parent))
+        for numbers in (("9", "8", "7"), ("11", "14"))
     )
     return passing, failing
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,11 +47,8 @@ int main(void)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    directory = tmp_path_factory.mktemp("program")
-    (directory / "program.c").write_text(SOURCE)
-    subprocess.run(["cc", "-g", "-O0", "-o", "program", "program.c"], cwd=directory, check=True)
-    return Program(str(directory / "program"), "build")
+def program(build: Callable[..., Program]) -> Program:
+    return build(SOURCE)
 
 
 def open_lab(program: Program, repair: Intervention | Patch | None) -> RemoteLab:

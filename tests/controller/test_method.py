@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +14,6 @@ from pytest_causechain.model.budget import Budget, Shortfall
 from pytest_causechain.model.chain import Chain
 from pytest_causechain.model.refusal import BudgetUsedUp
 from pytest_causechain.model.runs import Command, Observation, Outcome
-from pytest_causechain.recording.programs import identify_program
 
 SOURCE = r"""
 #include <stdio.h>
@@ -39,11 +38,9 @@ JUDGE = FunctionJudge(lambda run: Outcome.FAIL if run.stdout == b"10\n" else Out
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Pair:
-    directory = tmp_path_factory.mktemp("program")
-    (directory / "program.c").write_text(SOURCE)
-    subprocess.run(["cc", "-g", "-O0", "-o", "program", "program.c"], cwd=directory, check=True)
-    program = identify_program(str(directory / "program"))
+def pair(build) -> Pair:
+    program = build(SOURCE)
+    directory = Path(program.path).parent
     passing, failing = (Command(program, ("program", *words), str(directory)) for words in ((), ("x",)))
     return Pair(passing, failing)
 

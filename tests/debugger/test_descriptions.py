@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -50,8 +49,8 @@ PLENTY_SECONDS = 300.0
 
 
 @pytest.fixture
-def program(build) -> str:
-    return str(build({"main.c": SOURCE}))
+def program(compiled) -> str:
+    return str(compiled({"main.c": SOURCE}))
 
 
 @pytest.fixture
@@ -156,13 +155,11 @@ class TestSecondOpening:
 
 
 class TestWhatIsTaken:
-    def test_another_build_is_another_program(self, program, cache, asked, tmp_path):
-        other = tmp_path / "main.c"
-        other.write_text(SOURCE.replace("measure", "reckon"))
-        subprocess.run(["cc", "-g", "-o", "other", "main.c"], cwd=tmp_path, check=True)
+    def test_another_build_is_another_program(self, program, compiled, cache, asked, tmp_path):
+        other = str(compiled({"main.c": SOURCE.replace("measure", "reckon")}))
         moving = tmp_path / "program"
         names = []
-        for source in (program, str(tmp_path / "other")):
+        for source in (program, other):
             shutil.copy(source, moving)
             names.append({f.name for f in describe(str(moving), cache).functions})
         assert names[0] ^ names[1] == {"measure", "reckon"}
@@ -174,8 +171,8 @@ class TestWhatIsTaken:
         assert describe(str(copy), cache).path == str(copy)
         assert asked == [program]
 
-    def test_a_program_without_build_id_is_not_kept(self, build, cache, asked):
-        path = str(build({"main.c": SOURCE}, "-Wl,--build-id=none"))
+    def test_a_program_without_build_id_is_not_kept(self, compiled, cache, asked):
+        path = str(compiled({"main.c": SOURCE}, "-Wl,--build-id=none"))
         describe(path, cache)
         describe(path, cache)
         assert len(asked) == 2
@@ -195,10 +192,12 @@ class TestWhatIsTaken:
         stores[0].save({"types": []})
         assert [store.load() for store in stores] == [{"types": []}, None, None, None]
 
-    def test_a_library_is_a_part_of_it(self, build, cache, asked):
-        library = str(build({"part.c": "static int kept; int part(int a) { kept = a; return a; }"}, "-shared", "-fPIC"))
+    def test_a_library_is_a_part_of_it(self, compiled, cache, asked):
+        library = str(
+            compiled({"part.c": "static int kept; int part(int a) { kept = a; return a; }"}, "-shared", "-fPIC")
+        )
         main = "int part(int); int main(int argc, char **argv) { return part(argc); }"
-        program = str(build({"main.c": main}, "-Wl,--no-as-needed", library))
+        program = str(compiled({"main.c": main}, "-Wl,--no-as-needed", library))
         expected = []
         for _ in range(2):
             with Debugger(program, [library], cache) as debugger:

@@ -16,8 +16,8 @@ SOURCE = {"program.c": "int main(void) { return 0; }\n"}
 
 
 @pytest.fixture
-def program(build) -> str:
-    return str(build(SOURCE))
+def program(compiled) -> str:
+    return str(compiled(SOURCE))
 
 
 def find_children() -> set[int]:
@@ -132,6 +132,18 @@ class TestRefusals:
         write_gdb(only_path, "[ $2 = --version ] && echo 'GNU gdb (GDB) 13.1' || exit 3")
         before = find_children()
         with pytest.raises(GdbLost, match="gdb has ended with status 3"):
+            Gdb(program)
+        assert list(side_files.iterdir()) == []
+        assert find_children() == before
+
+    def test_it_hangs(self, program, only_path, side_files, monkeypatch):
+        """At the start, and when it is asked to end."""
+        write_gdb(only_path, "[ $2 = --version ] && echo 'GNU gdb (GDB) 13.1' && exit", "while read line; do :; done")
+        ask = Gdb.command
+        monkeypatch.setattr(Gdb, "command", lambda gdb, line, seconds: ask(gdb, line, 0))
+        monkeypatch.setattr("pytest_causechain.debugger.gdb.END_SECONDS", 0)
+        before = find_children()
+        with pytest.raises(Refusal, match=r"gdb cannot be used \(no reply to -causechain-sync\): install gdb 12"):
             Gdb(program)
         assert list(side_files.iterdir()) == []
         assert find_children() == before

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from building import compile_program, run_compiler
 
 from pytest_causechain.debugger.debugger import Debugger
 from pytest_causechain.debugger.program import Function, ProgramMap
@@ -166,8 +167,8 @@ def symbols(path: Path) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def path(build) -> Path:
-    return build(SOURCES)
+def path(compiled) -> Path:
+    return compiled(SOURCES)
 
 
 @pytest.fixture(scope="module")
@@ -291,21 +292,21 @@ class TestVariables:
 
 
 class TestKindsOfPrograms:
-    def test_relocation(self, build, program):
+    def test_relocation(self, compiled, program):
         assert program.relocated
-        fixed = describe(build(SOURCES, "-no-pie"))
+        fixed = describe(compiled(SOURCES, "-no-pie"))
         assert not fixed.relocated
         assert fixed.functions[0].address > 0x400000
         assert [f.name for f in fixed.functions] == [f.name for f in program.functions]
         assert len(fixed.globals) == len(program.globals)
 
     @pytest.mark.parametrize("flag", ["-static", "-static-pie", "-gdwarf-4", "-gz", "-flto"])
-    def test_flags(self, build, program, flag):
-        other = describe(build(SOURCES, flag))
+    def test_flags(self, compiled, program, flag):
+        other = describe(compiled(SOURCES, flag))
         assert {f.name for f in other.functions} == {f.name for f in program.functions}
         assert {row.name for row in other.globals} >= {"counter", "calls", "table"}
 
-    def test_optimised(self, build):
+    def test_optimised(self, compiled):
         """Parts of a function that are hardly ever executed lie before its first instruction."""
         source = """\
 #include <stdio.h>
@@ -326,7 +327,7 @@ int main(int argc, char **argv)
     return 0;
 }
 """
-        path = build({"main.c": source}, "-O2")
+        path = compiled({"main.c": source}, "-O2")
         program = describe(path)
         assert "main.cold" in symbols(path)
         (main,) = program.functions
@@ -334,7 +335,7 @@ int main(int argc, char **argv)
         assert main.address < main.body < main.end
         assert {row.name for row in program.globals} == {"count"}
 
-    def test_nested_functions(self, build):
+    def test_nested_functions(self, compiled):
         source = """\
 int main(int argc, char **argv)
 {
@@ -347,7 +348,7 @@ int main(int argc, char **argv)
     return add(own);
 }
 """
-        program = describe(build({"main.c": source}))
+        program = describe(compiled({"main.c": source}))
         assert sorted(f.name for f in program.functions) == ["add", "main"]
         assert {row.name: row.function for row in program.globals} == {"own": "main", "inner": "add"}
 
@@ -355,17 +356,16 @@ int main(int argc, char **argv)
         monkeypatch.setenv("LC_ALL", "C")
         directory = tmp_path / "grüße ((struct symtab"
         directory.mkdir()
-        (directory / "ma in.c").write_text("int main(void)\n{\n    return 0;\n}\n")
-        subprocess.run(["cc", "-g", "-o", "program", "ma in.c"], cwd=directory, check=True)
+        compile_program(directory / "program", {"ma in.c": "int main(void)\n{\n    return 0;\n}\n"})
         (main,) = describe(directory / "program").functions
         assert main.file == str(directory / "ma in.c")
         assert {s.file for s in main.statements} == {str(directory / "ma in.c")}
 
-    def test_main_without_debug_information(self, build, tmp_path):
+    def test_main_without_debug_information(self, compiled, tmp_path):
         (tmp_path / "main.c").write_text("int other(void);\nint main(void) { return other(); }\n")
         (tmp_path / "other.c").write_text("int other(void)\n{\n    return 1;\n}\n")
-        for flags in (["-c", "-g0", "main.c"], ["-c", "-g", "other.c"], ["-o", "program", "main.o", "other.o"]):
-            subprocess.run(["cc", *flags], cwd=tmp_path, check=True)
+        for flags in (["-c", "-g0", "main.c"], ["-c", "other.c"], ["-o", "program", "main.o", "other.o"]):
+            run_compiler(tmp_path, *flags)
         with pytest.raises(Refusal) as raised:
             describe(tmp_path / "program")
         sentence = f"{tmp_path / 'program'} has no debug information for main(): build all of it with -g."
@@ -380,8 +380,8 @@ int main(int argc, char **argv)
 
 
 @pytest.fixture(scope="module")
-def shop(build) -> ProgramMap:
-    return describe(build({"main.cpp": SHOP}, compiler="g++"))
+def shop(compiled) -> ProgramMap:
+    return describe(compiled({"main.cpp": SHOP}, compiler="c++"))
 
 
 class TestCPlusPlus:
@@ -426,11 +426,12 @@ int main()
 """
 
 
-class TestObjects:
-    @pytest.fixture(scope="class")
-    def objects(self, build) -> ProgramMap:
-        return describe(build({"main.cpp": OBJECTS}, compiler="g++"))
+@pytest.fixture(scope="module")
+def objects(compiled) -> ProgramMap:
+    return describe(compiled({"main.cpp": OBJECTS}, compiler="c++"))
 
+
+class TestObjects:
     def test_initialisation_of_global_objects_is_nobodys_code(self, objects):
         assert not [f.name for f in objects.functions if "_GLOBAL_" in f.name or "static_init" in f.name]
 

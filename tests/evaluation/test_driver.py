@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from building import compile_program
 
 from benchmarks.evaluation.__main__ import halve, main
 from benchmarks.evaluation.driver import Plan, Task, shuffle_versions
@@ -37,8 +38,7 @@ DEFECT = 6
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
     for name, condition in (("right", "count >= 5"), ("wrong", "count > 5")):
-        (tmp_path / f"{name}.c").write_text(SOURCE.replace("count > 5", condition))
-        subprocess.run(["cc", "-g", "-O0", "-o", name, f"{name}.c"], cwd=tmp_path, check=True)
+        compile_program(tmp_path / name, SOURCE.replace("count > 5", condition))
     tests = [{"name": number, "argv": [number]} for number in ("5", "4", "6", "0")]
     versions = [
         {"name": "strict", "program": "wrong", "sources": ["wrong.c"], "defects": [f"wrong.c:{DEFECT}"]},

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from building import compile_program
 from manifests import change, write
 
 from benchmarks.evaluation.manifest import ManifestError
@@ -94,8 +94,7 @@ def test_runs_that_end_unlike_both_are_unresolved(sign):
 
 
 def test_a_study(tmp_path, plain, capsys):
-    (tmp_path / "bell.c").write_text(SOURCE)
-    subprocess.run(["cc", "-g", "-O0", "-o", "bell", "bell.c"], cwd=tmp_path, check=True)
+    compile_program(tmp_path / "bell", SOURCE)
     without = {**QUESTION, "name": "why not", "program": "manifest.json"}
     plain["questions"].append(without)
     assert main([str(write(tmp_path, plain)), "--output", str(tmp_path / "out")]) == 0

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from building import compile_program
+
 # A program that writes a file, starts a child and takes a little time, so that there is something to leave behind.
 PROGRAM = r"""
 #include <stdio.h>
@@ -97,10 +99,9 @@ class Suite:
         directory, temporary = parent / "suite", parent / "temporary"
         directory.mkdir()
         temporary.mkdir()
-        (directory / "adder.c").write_text(PROGRAM)
+        compile_program(directory / "adder", PROGRAM)
         (directory / "test_adder.py").write_text(TESTS)
         (directory / "pytest.ini").write_text(INI)
-        subprocess.run(["cc", "-g", "-O0", "-o", "adder", "adder.c"], cwd=directory, check=True)
         return cls(directory, temporary)
 
     @contextlib.contextmanager
@@ -146,6 +147,11 @@ class Suite:
         }
 
 
+def assert_nothing_left(suite: Suite) -> None:
+    tally = suite.tally
+    assert (tally.processes_left, tally.directories_left, tally.files_changed) == (0, 0, 0), f"{tally} {suite.changed}"
+
+
 @dataclass
 class Disturbed:
     """A session on its way."""
@@ -174,6 +180,15 @@ class Disturbed:
     def signal(self, sign: int) -> None:
         self.faults += 1
         self.process.send_signal(sign)
+
+    def kill_all(self) -> list[str]:
+        """All processes that the session has started; their command lines."""
+        mine = {pid: read_command(pid) for pid in find_processes(self.token) if pid != self.process.pid}
+        for pid in mine:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self.faults += 1
+        return list(mine.values())
 
     def kill_any(self, chance: random.Random, which: Callable[[str], bool] = lambda command: True) -> str | None:
         """One of the processes that the session has started, if there is one; its command line."""

@@ -1,20 +1,14 @@
-"""Whatever happens during a diagnosis: the session ends as it would, and nothing is left of it.
-
-A short form of what `make soak` does for longer: SOAK is the number of kills."""
+"""Whatever happens during a diagnosis: the session ends as it would, and nothing is left of it."""
 
 from __future__ import annotations
 
-import os
-import random
 import signal
-import time
 
 import pytest
-from injection import RESULTS, Suite
+from injection import RESULTS, Suite, assert_nothing_left
 
-KILLS = int(os.environ.get("SOAK", "6"))
-# The whole diagnosis is not of interest here: enough for all kinds of processes to be there, or for a beginning.
-SECONDS, FEW_SECONDS = "--cause-chain-timeout=8", "--cause-chain-timeout=3"
+# The whole diagnosis is not of interest here.
+FEW_SECONDS = "--cause-chain-timeout=3"
 # For a diagnosis that ends by itself, or waits for us.
 PLENTY_SECONDS = "--cause-chain-timeout=300"
 # Such a one waits before its first experiment, when its engine is there, and says so.
@@ -30,8 +24,29 @@ def pytest_configure(config):
     def experiments(self, *arguments, **more):
         os.write(1, b"held")
         while True:
-            self._engine._companion.check()
+            self.budget.check()
             time.sleep(0.01)
+    RemoteLab.experiments = experiments
+"""
+# One that waits only once, until it may go on.
+HELD_ONCE = """
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    from pytest_causechain.lab.remote_lab import RemoteLab
+    go_on = RemoteLab.experiments
+    def experiments(self, *arguments, **more):
+        RemoteLab.experiments = go_on
+        os.write(1, b"held")
+        while not Path(tempfile.gettempdir(), "go").exists():
+            time.sleep(0.01)
+        return self.experiments(*arguments, **more)
     RemoteLab.experiments = experiments
 """
 
@@ -41,21 +56,16 @@ def suite(tmp_path):
     return Suite.make(tmp_path)
 
 
-def assert_nothing_left(suite: Suite) -> None:
-    tally = suite.tally
-    assert (tally.processes_left, tally.directories_left, tally.files_changed) == (0, 0, 0), f"{tally} {suite.changed}"
-
-
-def test_kills_at_random_moments(suite):
-    chance = random.Random(KILLS)
-    while suite.tally.faults < KILLS:
-        with suite.session(SECONDS) as session:
-            for _ in range(3):
-                time.sleep(chance.expovariate(1.0))
-                session.kill_any(chance)
-        assert session.output.count(RESULTS) == 1, session.output
-    print(f"\n{suite.tally}")
-    assert suite.tally.proper == suite.tally.sessions
+def test_all_that_it_has_started_is_killed(suite):
+    """Its engine, with the run and the gdb that this has, and the session that replays the test."""
+    (suite.directory / "conftest.py").write_text(HELD_ONCE)
+    with suite.session(FEW_SECONDS) as session:
+        session.read_until(b"held")
+        killed = session.kill_all()
+        (suite.temporary / "go").touch()
+    assert any("pytest_causechain.lab.engine" in command for command in killed)
+    assert session.output.count(RESULTS) == 1, session.output
+    assert suite.tally.proper == 1, session.output
     assert_nothing_left(suite)
 
 
@@ -67,6 +77,7 @@ def test_the_user_ends_it(suite, sign):
         session.signal(sign)
     assert suite.tally.proper == 1, session.output
     assert "interrupted; the tests' own results are complete." in session.output
+    assert "Incomplete: interrupted." in session.output or "No cause-effect chain: interrupted." in session.output
     assert_nothing_left(suite)
 
 

@@ -46,11 +46,8 @@ def damage(content: bytes, changes: list[tuple[int, bytes]]) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("program")
-    (directory / "program.c").write_text("int main(void) { return 0; }\n")
-    subprocess.run(["cc", "-g", "-O0", "-o", "program", "program.c"], cwd=directory, check=True)
-    return directory / "program"
+def program(compiled):
+    return compiled("int main(void) { return 0; }\n")
 
 
 @fuzz

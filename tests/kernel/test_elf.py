@@ -39,8 +39,8 @@ def test_only_what_is_defined_there(build):
     assert find_symbols(static, ("malloc", "nowhere")) == {"malloc": listed(static)["malloc"]}
 
 
-def test_a_stripped_program(build):
-    assert find_symbols(build(SOURCE, "-s").path, ("main", "shown")) == {}
+def test_a_stripped_program(compiled):
+    assert find_symbols(str(compiled(SOURCE, "-s")), ("main", "shown")) == {}
 
 
 def test_a_library_without_a_symbol_table(build, start, symbol, deadline):

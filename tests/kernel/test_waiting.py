@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from tracing import comes_true
+from waiting import comes_true
 
 from pytest_causechain.kernel.processes import cpu_seconds, is_waiting, list_children
 

@@ -1,8 +1,7 @@
-"""Compiles C text once a session, and opens laboratories on it."""
+"""Opens laboratories on compiled text."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -12,29 +11,8 @@ from places import open_remote_lab
 
 from pytest_causechain.lab.pool import Share, open_pool
 from pytest_causechain.lab.remote_lab import RemoteLab
-from pytest_causechain.model.runs import Program
-from pytest_causechain.recording.programs import identify_program
 
-Build = Callable[..., Program]
 MakeLab = Callable[..., RemoteLab]
-
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """build(source, *flags) compiles a program, the same one only once."""
-    built: dict[tuple[str, ...], Program] = {}
-
-    def compile_program(source: str, *flags: str) -> Program:
-        key = (source, *flags)
-        if key not in built:
-            directory = tmp_path_factory.mktemp("program")
-            (directory / "program.c").write_text(source)
-            command = ["cc", "-g", "-O0", "-o", "program", "program.c", *flags]
-            subprocess.run(command, cwd=directory, check=True)
-            built[key] = identify_program(str(directory / "program"))
-        return built[key]
-
-    return compile_program
 
 
 @pytest.fixture(scope="session", params=["fork", "rerun"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_causechain.lab.laboratory import Open
@@ -16,14 +15,6 @@ from pytest_causechain.model.runs import Command, Program
 
 # No test here comes near it on a machine that is not broken.
 PLENTY_SECONDS = 300.0
-
-
-def comes_true(condition: Callable[[], object]) -> bool:
-    """Whether it does at last, however slow the machine is."""
-    deadline = time.monotonic() + PLENTY_SECONDS
-    while not (is_true := condition()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return bool(is_true)
 
 
 def open_remote_lab(

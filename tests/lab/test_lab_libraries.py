@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from building import run_compiler
 
 from pytest_causechain.alignment.trees import Tree, build_tree
 from pytest_causechain.lab.laboratory import Open
@@ -126,7 +126,7 @@ def make_program(tmp_path_factory) -> MakeProgram:
         libraries: dict[str, str],
         *flags: str,
         headers: dict[str, str] | None = None,
-        library_flags: tuple[str, ...] = ("-g", "-O0"),
+        library_flags: tuple[str, ...] = (),
         compiler: str = "cc",
     ) -> Program:
         key = (main, tuple(libraries.items()), flags, library_flags)
@@ -140,13 +140,13 @@ def make_program(tmp_path_factory) -> MakeProgram:
                 (directory / f"{name}{suffix}").write_text(text)
                 file = f"lib{name}.so.1.2"
                 shared = ["-shared", "-fPIC", f"-Wl,-soname,lib{name}.so.1", "-o", file, f"{name}{suffix}", *links]
-                subprocess.run([compiler, *library_flags, *shared], cwd=directory, check=True)
+                run_compiler(directory, *shared, *library_flags, compiler=compiler)
                 for link in (f"lib{name}.so.1", f"lib{name}.so"):
                     (directory / link).symlink_to(file)
                 links.append(f"./lib{name}.so")
             (directory / f"main{suffix}").write_text(main)
             own = [f"main{suffix}", *links, "-Wl,-rpath,$ORIGIN", "-o", "program", *flags]
-            subprocess.run([compiler, "-g", "-O0", *own], cwd=directory, check=True)
+            run_compiler(directory, *own, compiler=compiler)
             built[key] = Program(str(directory / "program"), "")
         return built[key]
 
@@ -325,7 +325,7 @@ class TestWhichCount:
             assert {f.name for f in lab.program.functions} == {"main", "twice"}
 
     def test_one_without_debug_information_is_told(self, make_program, kind):
-        program = make_program(MAIN, {"keep": KEEP, "weigh": WEIGH}, library_flags=("-O0",))
+        program = make_program(MAIN, {"keep": KEEP, "weigh": WEIGH}, library_flags=("-g0",))
         with open_on(program, kind, "libkeep.so") as lab:
             assert lab.program.libraries == ()
             (note,) = lab.notes

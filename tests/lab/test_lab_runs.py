@@ -232,10 +232,10 @@ def test_input_is_whole_in_every_run(program, open_lab):
 
 
 class TestBacktraces:
-    def test_fault(self, program, open_lab):
+    def test_fault(self, program, compiled, open_lab):
         observation = open_lab(program, "segv").experiment("passing")
         assert (observation.ending, observation.code) == ("signal", signal.SIGSEGV)
-        source = str(Path(program.path).with_name("program.c"))
+        source = str(compiled(BEHAVIOURS, "-pthread").with_suffix(".c"))
         assert observation.backtrace == (
             Frame("follow", source, LINES["static int follow(int *pointer) { return *pointer; }"]),
             Frame("main", source, LINES["return follow(nowhere);"]),

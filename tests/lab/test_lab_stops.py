@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from building import compile_program
 from places import find_function, find_global, find_line, find_local, find_statement, read_int, read_memory
 
 from pytest_causechain.lab.laboratory import Event, Open
@@ -203,9 +203,7 @@ class TestVisits:
         monkeypatch.setenv("LC_ALL", "C")
         directory = tmp_path / "grüße 'an' \"alle\""
         directory.mkdir()
-        (directory / "pro gram.c").write_text(COUNTER)
-        subprocess.run(["cc", "-g", "-o", "pro gram", "pro gram.c"], cwd=directory, check=True)
-        path = str(directory / "pro gram")
+        path = str(compile_program(directory / "pro gram", COUNTER))
         command = Command(Program(path, ""), (path,), str(directory))
         with RemoteLab(Open(command, command, kind=kind), Budget(60)) as lab:
             state = lab.visit("passing", (Stop(find_statement(lab, COUNTER, "calls++"), 2),))

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import execnet
 import pytest
-from places import PLENTY_SECONDS, comes_true, find_function, find_global
+from places import PLENTY_SECONDS, find_function, find_global
+from waiting import comes_true
 
 import pytest_causechain
 from pytest_causechain.kernel.companion import CompanionLost

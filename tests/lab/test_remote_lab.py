@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from places import comes_true, find_processes
+from places import find_processes
+from waiting import comes_true
 
 from pytest_causechain.debugger.types import ArrayType, PointerType
 from pytest_causechain.kernel.processes import list_children

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,11 +71,8 @@ def test_where_a_run_was_does_not_count():
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("letters")
-    (directory / "letters.c").write_text(LETTERS)
-    subprocess.run(["cc", "-g", "-O0", "-o", "letters", "letters.c"], cwd=directory, check=True)
-    return directory / "letters"
+def program(compiled: Callable[..., Path]) -> Path:
+    return compiled(LETTERS, name="letters")
 
 
 def command(program: Path, *arguments: str) -> Command:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from building import compile_program
 from talking import CACHE, CONFTEST, DECLINED, ENDING, PLAIN_MODULE, SUITE, TALK
 
 
 @pytest.fixture(scope="session")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("suite")
-    (directory / "talk.c").write_text(TALK)
-    subprocess.run(["cc", "-g", "-o", "talk", "talk.c"], cwd=directory, check=True)
+    compile_program(directory / "talk", TALK)
     (directory / "pytest.ini").write_text("[pytest]\n")
     (directory / "conftest.py").write_text(CONFTEST)
     (directory / "plain_module.py").write_text(PLAIN_MODULE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -169,22 +170,26 @@ class TestEndings:
                 with pytest.raises(Unreplayable, match=sentence):
                     replay.base(test)
 
-    def test_nothing_is_left_behind(self, suite, tmp_path, monkeypatch):
+    @pytest.fixture
+    def left(self, suite: Path) -> Iterator[int]:
+        """Open for reading what the process that a test leaves has open for writing: it need not be there yet."""
         os.mkfifo(suite / "fifo")
+        descriptor = os.open(suite / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+        yield descriptor
+        os.close(descriptor)
+        (suite / "fifo").unlink()
+
+    def test_nothing_is_left_behind(self, suite, tmp_path, monkeypatch, left):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         # A view has a fifo of its own.
         with make_replay(suite, "test_ending.py", isolation="off") as replay:
             assert replay.base(self.LEAVING).outcome == "passed"
-            left = (suite / "fifo").open()
-            assert left.readline() == "started\n"
+            assert read_next(left) == b"started\n"
             assert [path.name[:11] for path in tmp_path.iterdir()] == ["causechain-"]
-        with left:
-            assert left.read() == ""  # the last process that has it open is gone
+        assert read_next(left) == b""  # the last process that has it open is gone
         assert list(tmp_path.iterdir()) == []
-        (suite / "fifo").unlink()
 
-    def test_it_dies_with_its_parent(self, suite):
-        os.mkfifo(suite / "fifo")
+    def test_it_dies_with_its_parent(self, suite, left):
         source = f"""
 from pathlib import Path
 from pytest_causechain.oracle.replay import Replay, ReplaySetup
@@ -199,13 +204,19 @@ with Replay(setup, ["test_ending.py"]) as replay:
         parent = subprocess.Popen(
             [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        with parent, (suite / "fifo").open() as left:
-            assert left.readline() == "started\n"
+        with parent:
+            assert read_next(left) == b"started\n"
             directory = parent.stdout.readline().strip()
             parent.kill()
-            assert left.read() == ""
+            assert read_next(left) == b""
         shutil.rmtree(directory)  # nobody is left who could
-        (suite / "fifo").unlink()
+
+
+def read_next(fifo: int) -> bytes:
+    """What is written to it next; nothing once all who had it open for writing are gone."""
+    ready, _, _ = select.select([fifo], [], [], TIMEOUT_SECONDS)
+    assert ready
+    return os.read(fifo, 100)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from building import compile_program
 from talking import make_replay
 
 from pytest_causechain.model.runs import Command, Observation, Program, Run
@@ -97,8 +97,7 @@ def test_own_directory():
 @pytest.fixture(scope="module")
 def saving(tmp_path_factory):
     saving = tmp_path_factory.mktemp("saving")
-    (saving / "save.c").write_text(SAVE)
-    subprocess.run(["cc", "-g", "-o", "save", "save.c"], cwd=saving, check=True)
+    compile_program(saving / "save", SAVE)
     (saving / "pytest.ini").write_text("[pytest]\n")
     (saving / "test_save.py").write_text(SUITE)
     return saving

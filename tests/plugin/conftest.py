@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,34 +16,11 @@ from suites import (
     Diagnosed,
     Session,
     ShareSession,
-    compile_program,
     find_processes,
     run_fixture,
 )
 
 MakeOnce = Callable[[str, Callable[[Path], None]], Path]
-
-
-@pytest.fixture(scope="session")
-def make_once(tmp_path_factory: pytest.TempPathFactory) -> MakeOnce:
-    """make_once(name, fill) makes a directory, also when several workers of pytest-xdist ask for it."""
-    base = tmp_path_factory.getbasetemp()
-    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-    def make(name: str, fill: Callable[[Path], None]) -> Path:
-        directory = root / name
-        with (root / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not directory.exists():
-                directory.mkdir()
-                try:
-                    fill(directory)
-                except BaseException:
-                    shutil.rmtree(directory)
-                    raise
-        return directory
-
-    return make
 
 
 @pytest.fixture(scope="session")
@@ -91,8 +66,8 @@ def nothing_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture(scope="session")
-def count_program(make_once: MakeOnce) -> Path:
-    return make_once("count", lambda directory: compile_program(directory / "count", COUNT) and None) / "count"
+def count_program(compiled: Callable[..., Path]) -> Path:
+    return compiled(COUNT, name="count")
 
 
 @pytest.fixture

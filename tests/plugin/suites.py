@@ -47,18 +47,17 @@ addopts = {" ".join(f"-p no:{name}" for name in (*UNUSED_PLUGINS, *OTHER_PLUGINS
 cause_chain_jobs = 1
 """
 FAILING = "test_count.py::test_count[2]"
+# Repairs have tests of their own, and take longer than all the rest.
+NEIGHBOURS_ONLY = """
+from pytest_causechain.controller import strategy
+
+strategy.find_repairs = lambda *arguments, **keywords: None
+"""
 # Nothing waits that long unless it is broken.
 PATIENCE_SECONDS = 60.0
 
 # A named variable of the environment tells all processes that a session has started, whoever their parent is now.
 TOKEN = "CAUSECHAIN_TESTED_BY"
-
-
-def compile_program(path: Path, source: str, *options: str) -> Path:
-    file = path.with_suffix(".c")
-    file.write_text(source)
-    subprocess.run(["cc", *(options or ("-g", "-O0")), "-o", path.name, file.name], cwd=path.parent, check=True)
-    return path
 
 
 def write_compilers(directory: Path, options: str) -> dict[str, str]:
@@ -112,8 +111,6 @@ def user_environment(changes: Mapping[str, str] = {}) -> dict[str, str]:
     return {**own, "COLUMNS": "80", **changes}
 
 
-# Where the second session over sample, with workers, puts its chain.
-AGAIN = "again"
 # Which repairs are found in the usual time depends on how busy the machine is.
 PATIENTLY = "--cause-chain-timeout=900"
 
@@ -127,10 +124,7 @@ def copy_fixture(name: str, directory: Path) -> None:
 def run_fixture(name: str, directory: Path) -> Session:
     copy_fixture(name, directory)
     compilers = write_compilers(directory.parent, "-Werror")
-    session = run_session(directory, "-n", "0", "-rA", PATIENTLY, **compilers)
-    if name == "sample":
-        run_session(directory, "-n", "2", PATIENTLY, f"--cause-chain-dir={AGAIN}", **compilers)
-    return session
+    return run_session(directory, "-n", "0", "-rA", PATIENTLY, **compilers)
 
 
 _TITLE = re.compile(r"-+ cause-effect chain(?:: (?P<test>.+?))? -+")

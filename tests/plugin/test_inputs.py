@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from suites import SUITE_INI, Session, ShareSession, compile_program, find_alternative, read_chain, run_session
+from building import compile_program
+from suites import SUITE_INI, Session, ShareSession, find_alternative, read_chain, run_session
 
 SHARE = r"""
 #include <stdio.h>

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from building import compile_program
 from suites import (
     COUNT,
     FAILING,
     PATIENCE_SECONDS,
-    compile_program,
     read_chain,
     read_index,
     read_section,

@@ -5,13 +5,13 @@ One session over all of them goes as far as the oracle; what follows, the search
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from acting import ACT, HELPING, PEXPECT, SUITE
+from building import compile_program, run_compiler
 from judged import REFUSALS, SENTENCES
-from suites import SUITE_INI, Session, ShareSession, compile_program, read_chain, read_index, run_session
+from suites import SUITE_INI, Session, ShareSession, read_chain, read_index, run_session
 
 # One of the tests needs hypothesis.
 INI = SUITE_INI.replace("-p no:hypothesispytest", "")
@@ -47,9 +47,7 @@ exec "$(dirname "$0")/.libs/wrapped" "$@"
 
 def write_suite(directory: Path) -> None:
     compile_program(directory / "act", ACT)
-    options = "-g", "-O0", "-fsanitize=address,undefined", "-o", "sanitized"
-    subprocess.run(["cc", *options, "act.c"], cwd=directory, check=True)
-    (directory / ".libs").mkdir()
+    run_compiler(directory, "-fsanitize=address,undefined", "-o", "sanitized", "act.c")
     compile_program(directory / ".libs" / "wrapped", ACT)
     (directory / "wrapped").write_text(LIBTOOL_SCRIPT)
     (directory / "wrapped").chmod(0o755)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from building import run_compiler
 from suites import SUITE_INI, Session, ShareSession, find_alternative, read_chain, read_index, read_section, run_session
 
 MAIN = """
@@ -57,14 +58,12 @@ def test_fee(zone):
 """
 
 
-def build_suite(directory: Path, library_flags: tuple[str, ...] = ("-g", "-O0")) -> None:
+def build_suite(directory: Path, *library_flags: str) -> None:
     for name, text in {"main.c": MAIN, "tariff.h": HEADER, "tariff.c": TARIFF, "test_post.py": TEST}.items():
         (directory / name).write_text(text)
     (directory / "lib").mkdir()
-    shared = ["-shared", "-fPIC", "-o", "lib/libtariff.so", "tariff.c"]
-    subprocess.run(["cc", *library_flags, *shared], cwd=directory, check=True)
-    own = ["main.c", "-o", "post", "lib/libtariff.so", "-Wl,-rpath,$ORIGIN"]
-    subprocess.run(["cc", "-g", "-O0", *own], cwd=directory, check=True)
+    run_compiler(directory, *library_flags, "-shared", "-fPIC", "-o", "lib/libtariff.so", "tariff.c")
+    run_compiler(directory, "main.c", "-o", "post", "lib/libtariff.so", "-Wl,-rpath,$ORIGIN")
 
 
 def run_with(directory: Path, libraries: str, *options: str) -> Session:
@@ -138,7 +137,7 @@ def test_path_from_rootdir(tmp_path):
 
 
 def test_library_without_debug_information_is_told(tmp_path):
-    build_suite(tmp_path, ("-O0",))
+    build_suite(tmp_path, "-g0")
     session = run_with(tmp_path, "libtariff.so")
     chain = read_chain(tmp_path)
     assert chain["status"] == "partial"

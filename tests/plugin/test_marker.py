@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from building import compile_program
 from suites import (
     COUNT,
     SUITE_INI,
     Session,
     ShareSession,
-    compile_program,
     find_alternative,
     read_chain,
     read_sentence,

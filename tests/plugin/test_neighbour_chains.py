@@ -12,6 +12,7 @@ from leading import find_unled
 from suites import (
     DEFECTS,
     FIXTURES,
+    NEIGHBOURS_ONLY,
     PATIENTLY,
     Diagnosed,
     Session,
@@ -24,12 +25,6 @@ from suites import (
 )
 from test_fixture_chains import find_line, name_place
 
-# Repairs have tests of their own, and take longer than all the rest.
-NEIGHBOURS_ONLY = """
-from pytest_causechain.controller import strategy
-
-strategy.find_repairs = lambda *arguments, **keywords: None
-"""
 # These are diagnosed in sessions of their own, with repairs.
 REPAIRED = ("sample", "jukebox", "tidy", "spool", "glossary", "ledger", "roster", "library", "tariffs")
 OTHERS = [name for name in DEFECTS if name not in REPAIRED]

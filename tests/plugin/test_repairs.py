@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from building import compile_program
 from replays import replay_all
-from suites import SUITE_INI, compile_program, read_chain, read_section, run_session
+from suites import SUITE_INI, read_chain, read_section, run_session
 
 PRICE = r"""
 #include <stdio.h>
@@ -182,8 +182,7 @@ def test_a_change_of_the_code_is_where_its_twins_chain_begins(suite):
 
 
 def test_program_in_cpp(suite):
-    (suite / "cart.cpp").write_text(CART)
-    subprocess.run(["c++", "-g", "-O0", "-o", "cart", "cart.cpp"], cwd=suite, check=True)
+    compile_program(suite / "cart", CART, compiler="c++")
     (suite / "test_cart.py").write_text(TEST_CART)
     run_session(suite, "-n", "0")
     chain = read_chain(suite)

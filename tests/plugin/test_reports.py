@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 import xmlschema
+from building import compile_program
 from suites import (
     COUNT,
     FAILING,
@@ -19,11 +20,11 @@ from suites import (
     TEST_COUNT,
     Session,
     ShareSession,
-    compile_program,
     read_chain,
     read_section,
     run_session,
 )
+from test_options import check_section
 
 REPORT_TESTS = Path(__file__).parents[1] / "report"
 # So that a refusal, which is all that many tests need, comes at once.
@@ -162,16 +163,15 @@ class TestAllReporters:
 
 class TestTerminal:
     def test_colours_where_pytest_has_them(self, count_suite: pytest.Pytester) -> None:
-        sections = []
-        for colour in ("yes", "no"):
-            output = count_suite.runpytest_subprocess("--cause-chain", f"--color={colour}", "--tb=no").stdout.str()
-            is_painted = "\x1b[" in output.partition("With ")[2].partition("Replay")[0]
-            assert is_painted == (colour == "yes")
-            plain = re.sub(r"\x1b\[[\d;]*m", "", output)
-            sections.append([line for line in read_section(plain) if " experiments (" not in line])
-        assert sections[0] == sections[1]
+        """Elsewhere it has none: see test_options."""
+        output = count_suite.runpytest_subprocess("--cause-chain", "--color=yes").stdout.str()
+        assert "\x1b[" in output.partition("With ")[2].partition("Replay")[0]
+        check_section(re.sub(r"\x1b\[[\d;]*m", "", output))
 
     def test_no_color_is_obeyed(self, count_suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Else there would be none, without a terminal and by pytester.
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.delenv("PY_COLORS")
         monkeypatch.setenv("NO_COLOR", "1")
         assert "\x1b" not in count_suite.runpytest_subprocess("--cause-chain", AT_ONCE).stdout.str()
 
@@ -192,16 +192,12 @@ class TestPromises:
         assert [("this test was not diagnosed." in page) for page in pages].count(True) == 1
         assert len(pages) == len(list(count_suite.path.glob("allure/*-attachment.html"))) == 2
 
-    def test_hook_that_raises_is_a_note(self, count_suite: pytest.Pytester) -> None:
+    def test_what_cannot_be_reported_is_a_note(self, count_suite: pytest.Pytester) -> None:
         count_suite.makeconftest("def pytest_causechain_report(chain):\n    raise ValueError('mine')\n")
-        result = count_suite.runpytest_subprocess("--cause-chain", AT_ONCE)
-        assert result.ret == 1
-        assert "cause-chain: pytest_causechain_report has no chain in it: ValueError('mine')" in result.outlines
-
-    def test_file_that_cannot_be_written_is_a_note(self, count_suite: pytest.Pytester) -> None:
         (count_suite.path / "taken").write_text("")
         result = count_suite.runpytest_subprocess("--cause-chain", AT_ONCE, "--cause-chain-sarif=taken/x.sarif")
         assert result.ret == 1
+        assert "cause-chain: pytest_causechain_report has no chain in it: ValueError('mine')" in result.outlines
         assert [line for line in result.outlines if line.startswith("cause-chain: a report has no chain in it: ")]
 
     def test_without_chains_nothing_is_said_to_github(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from building import compile_program
 from suites import (
     SUITE_INI,
     Session,
     ShareSession,
-    compile_program,
     find_alternative,
     read_chain,
     read_section,
@@ -120,7 +120,7 @@ def test_order(words):
 
 
 def run_least(directory: Path) -> Session:
-    compile_program(directory / "least", LEAST, "-g", "-O0", "-pthread")
+    compile_program(directory / "least", LEAST, "-pthread")
     (directory / "test_least.py").write_text(TEST_LEAST)
     (directory / "pytest.ini").write_text(SUITE_INI)
     session = run_session(directory)
@@ -157,7 +157,7 @@ class TestChain:
 
 
 def test_output_in_another_order_each_time(pytester):
-    compile_program(pytester.path / "race", RACE, "-g", "-O0", "-pthread")
+    compile_program(pytester.path / "race", RACE, "-pthread")
     pytester.makeini(SUITE_INI)
     pytester.makepyfile(test_race=TEST_RACE)
     result = pytester.runpytest_subprocess("--cause-chain")

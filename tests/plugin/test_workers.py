@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from building import compile_program
 from suites import (
     FAILING,
     PATIENCE_SECONDS,
     SUITE_INI,
     UNUSED_PLUGINS,
-    compile_program,
     list_processes,
     read_chain,
     read_index,
@@ -80,8 +82,8 @@ INI = f"[pytest]\naddopts = {' '.join(f'-p no:{name}' for name in UNUSED_PLUGINS
 
 
 @pytest.fixture
-def gate_suite(pytester: pytest.Pytester) -> Path:
-    compile_program(pytester.path / "gate", GATE)
+def gate_suite(pytester: pytest.Pytester, compiled: Callable[..., Path]) -> Path:
+    shutil.copy2(compiled(GATE, name="gate"), pytester.path)
     pytester.makeini(SUITE_INI)
     pytester.makepyfile(test_gate=TEST_GATE)
     return pytester.path
@@ -98,9 +100,8 @@ def read_timeless(directory: Path, test: str) -> dict[str, Any]:
 class TestSideBySide:
     def test_chains_do_not_depend_on_the_number_of_workers(self, gate_suite):
         told = []
-        for jobs in (1, 2, 3):
-            tests = TESTS if jobs == 2 else TESTS[:2]
-            chosen = () if jobs == 2 else ("--deselect", TESTS[2])
+        for jobs, tests in ((1, TESTS[:2]), (3, TESTS)):
+            chosen = () if tests == TESTS else ("--deselect", TESTS[2])
             session = run_session(gate_suite, f"--cause-chain-jobs={jobs}", "--cause-chain-timeout=300", *chosen)
             assert "cause-chain: worker" not in session.output
             assert [entry["test"] for entry in read_index(gate_suite)] == tests
@@ -109,7 +110,7 @@ class TestSideBySide:
             told.append([read_timeless(gate_suite, test) for test in TESTS[:2]])
         assert [chain["status"] for chain in told[0]] == ["complete"] * 2
         assert [chain["suspects"][0]["function"] for chain in told[0]] == ["has_word", "main"]
-        assert told[0] == told[1] == told[2]
+        assert told[0] == told[1]
 
 
 # What execnet calls to get to another machine: here it is the same one.

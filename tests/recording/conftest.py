@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,26 +27,20 @@ int main(int argc, char **argv)
 }
 """
 
-Build = Callable[..., Path]
+
+@pytest.fixture
+def build(compiled: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """build(name, *flags) is a copy of the program that the test may change."""
+
+    def copy(name: str, *flags: str) -> Path:
+        return Path(shutil.copy2(compiled(SOURCE, *flags, name=name), tmp_path_factory.mktemp("built")))
+
+    return copy
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """build(name, *flags) compiles the program anew."""
-    source = tmp_path_factory.mktemp("source") / "echo.c"
-    source.write_text(SOURCE)
-
-    def compile_program(name: str, *flags: str) -> Path:
-        program = tmp_path_factory.mktemp("built") / name
-        subprocess.run(["cc", *flags, "-o", program, source], check=True)
-        return program
-
-    return compile_program
-
-
-@pytest.fixture(scope="session")
-def program(build: Build) -> Path:
-    return build("echo", "-g", "-O0")
+def program(compiled: Callable[..., Path]) -> Path:
+    return compiled(SOURCE, name="echo")
 
 
 @pytest.fixture

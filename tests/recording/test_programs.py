@@ -21,7 +21,7 @@ def refusal_of(path: Path) -> str:
 
 class TestIdentity:
     def test_build_id_is_the_linkers(self, build):
-        program = build("named", "-g", "-Wl,--build-id=0x0123456789abcdef")
+        program = build("named", "-Wl,--build-id=0x0123456789abcdef")
         assert identify_program(str(program)).build_id == "0123456789abcdef"
 
     def test_build_id_agrees_with_readelf(self, program):
@@ -29,7 +29,7 @@ class TestIdentity:
         assert f"Build ID: {identify_program(str(program)).build_id}\n" in notes
 
     def test_without_build_id_the_contents_count(self, build, tmp_path):
-        program = build("nameless", "-g", "-Wl,--build-id=none")
+        program = build("nameless", "-Wl,--build-id=none")
         identity = identify_program(str(program))
         assert len(identity.build_id) == 40
         copy = shutil.copy(program, tmp_path / "copy")
@@ -40,7 +40,7 @@ class TestIdentity:
 
     @pytest.mark.parametrize("flag", ["-no-pie", "-static", "-gz", "-O2"])
     def test_kinds_of_programs(self, build, flag):
-        assert identify_program(str(build("kind", "-g", flag))).build_id
+        assert identify_program(str(build("kind", flag))).build_id
 
     def test_symbolic_links_are_resolved(self, program, tmp_path):
         link = tmp_path / "link"
@@ -62,7 +62,7 @@ class TestIdentity:
     def test_a_rebuilt_file_is_examined_again(self, program, tmp_path, build):
         copy = shutil.copy(program, tmp_path / "copy")
         first = identify_program(str(copy))
-        shutil.copy(build("other", "-g", "-O1"), copy)
+        shutil.copy(build("other", "-O1"), copy)
         assert identify_program(str(copy)).build_id != first.build_id
 
 
@@ -98,30 +98,30 @@ class TestRefusals:
         assert refusal_of(path) == f"test.sh {sentence}"
 
     def test_no_debug_information(self, build):
-        assert refusal_of(build("plain")) == (
+        assert refusal_of(build("plain", "-g0")) == (
             "plain has no debug information: build it with -g (and -O0 for exact variables)."
         )
 
     def test_stripped(self, build):
-        assert refusal_of(build("bare", "-g", "-s")) == (
+        assert refusal_of(build("bare", "-s")) == (
             "bare is stripped: build it with -g, link without -s and do not strip it."
         )
 
     def test_no_section_headers(self, build):
-        program = build("headless", "-g")
+        program = build("headless")
         content = bytearray(program.read_bytes())
         struct.pack_into("<Q", content, 40, 0)
         program.write_bytes(content)
         assert refusal_of(program).startswith("headless is stripped:")
 
     def test_object_file(self, build):
-        program = build("part.o", "-g", "-c")
+        program = build("part.o", "-c")
         program.chmod(0o755)
         assert refusal_of(program) == "part.o is an ELF file but not a linked program: link it before the tests run."
 
     @pytest.mark.parametrize("place", [".", ".debug"])
     def test_debug_information_in_a_separate_file(self, build, place):
-        program = build("split", "-g")
+        program = build("split")
         (program.parent / place).mkdir(exist_ok=True)
         separate = program.parent / place / "split.debug"
         subprocess.run(["objcopy", "--only-keep-debug", program, separate], check=True)

@@ -82,7 +82,7 @@ class TestRuns:
         assert Popen._execute_child is before
 
     def test_program_that_is_gone_at_the_end(self, build):
-        program = build("short-lived", "-g")
+        program = build("short-lived")
         with Recorded() as it:
             subprocess.run([program])
             program.unlink()
@@ -194,7 +194,7 @@ class TestRefusals:
         return it.recording.refusals
 
     def test_each_sentence_once(self, build):
-        plain = build("plain")
+        plain = build("plain", "-g0")
         with Recorded() as it:
             for _ in range(3):
                 subprocess.run([plain])
@@ -279,7 +279,7 @@ def test_errors_of_ours_do_not_reach_the_test(program, monkeypatch):
     ],
 )
 def test_leaks_are_not_looked_for(build, given, settled):
-    program = identify_program(str(build("checked", "-g", "-fsanitize=address")))
+    program = identify_program(str(build("checked", "-fsanitize=address")))
     assert settle_options(program, given) == settled
 
 

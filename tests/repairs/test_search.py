@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,13 +26,11 @@ FIND = Callable[..., Findings]
 
 
 @pytest.fixture
-def find(tmp_path: Path) -> FIND:
+def find(build: Callable[..., Program], tmp_path: Path) -> FIND:
     """find(source, arguments, expected output, *arguments of passing runs)"""
 
     def find_one(source: str, failing: str, expected: str, *passing: str, seconds: float = PLENTY_SECONDS) -> Findings:
-        (tmp_path / "program.c").write_text(source)
-        subprocess.run(["cc", "-g", "-O0", "-o", "program", "program.c"], cwd=tmp_path, check=True)
-        program = Program(str(tmp_path / "program"), "build")
+        program = build(source)
         commands = [Command(program, ("program", *words.split()), str(tmp_path)) for words in (failing, *passing)]
 
         def ask(observation: Observation) -> Verdict:

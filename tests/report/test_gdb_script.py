@@ -10,6 +10,7 @@ from pathlib import Path
 
 import chains
 import pytest
+from building import compile_program
 
 from pytest_causechain.model.chain import Cause, Chain, Failure, Link, Party, Rule, Script, Tally, When
 from pytest_causechain.model.moment import Breakpoint
@@ -89,10 +90,7 @@ class Built:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     place = tmp_path_factory.mktemp('it\'s a "program"')
-    (place / "main.c").write_text(MAIN_C)
-    (place / "other.c").write_text(OTHER_C)
-    subprocess.run(["cc", "-g", "-O0", "-o", "the program", "main.c", "other.c"], cwd=place, check=True)
-    return Built(place / "the program")
+    return Built(compile_program(place / "the program", {"main.c": MAIN_C, "other.c": OTHER_C}))
 
 
 def make_chain(

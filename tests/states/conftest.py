@@ -1,8 +1,7 @@
-"""Compiles C and C++ text once a session, and opens pairs of runs on it."""
+"""Opens pairs of runs of compiled text."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -29,31 +28,15 @@ int main(int argc, char **argv)
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """build(source) compiles a program, the same one only once. C++ is told by `std::`, a part in C++ of a program in
-    C by `extern "C"`."""
-    built: dict[str, Program] = {}
+def build_by_language(build: Callable[..., Program]) -> Build:
+    """C++ is told by `std::`, a part in C++ of a program in C by `extern "C"`."""
 
-    def compile_program(source: str) -> Program:
-        if source not in built:
-            directory = tmp_path_factory.mktemp("program")
-            is_part = 'extern "C"' in source
-            is_cxx = is_part or "std::" in source
-            file = directory / ("program.cc" if is_cxx else "program.c")
-            file.write_text(source)
-            options = ["-g", "-O0", "-w", "-o", "program"]
-            if is_cxx and not is_part:
-                subprocess.run(["c++", "-std=c++17", *options, file.name], cwd=directory, check=True)
-            elif is_cxx:
-                (directory / "main.c").write_text(C_MAIN)
-                subprocess.run(["cc", "-g", "-O0", "-c", "main.c"], cwd=directory, check=True)
-                subprocess.run(["c++", *options, file.name, "main.o"], cwd=directory, check=True)
-            else:
-                subprocess.run(["cc", *options, file.name], cwd=directory, check=True)
-            built[source] = Program(str(directory / "program"), f"build {len(built)}")
-        return built[source]
+    def build_one(source: str) -> Program:
+        if 'extern "C"' in source:
+            return build({"program.cc": source, "main.c": C_MAIN}, "-w", "-lstdc++")
+        return build(source, "-w", compiler="c++" if "std::" in source else "cc")
 
-    return compile_program
+    return build_one
 
 
 def opener(build: Build, stack: ExitStack) -> Open:
@@ -64,17 +47,17 @@ def opener(build: Build, stack: ExitStack) -> Open:
 
 
 @pytest.fixture
-def open_runs(build: Build) -> Iterator[Open]:
+def open_runs(build_by_language: Build) -> Iterator[Open]:
     """open_runs(source, passing, failing, stdin=..., environment=...) is a pair of runs, arguments passing first."""
     with ExitStack() as stack:
-        yield opener(build, stack)
+        yield opener(build_by_language, stack)
 
 
 @pytest.fixture(scope="module")
-def open_shared(build: Build) -> Iterator[Open]:
+def open_shared(build_by_language: Build) -> Iterator[Open]:
     """The same for pairs that the tests of a module share."""
     with ExitStack() as stack:
-        yield opener(build, stack)
+        yield opener(build_by_language, stack)
 
 
 @pytest.fixture

@@ -14,14 +14,6 @@ LIMIT = 10_000_000
 PATIENCE_SECONDS = 60.0
 
 
-def comes_true(condition: Callable[[], object]) -> bool:
-    """Whether it does at last, however slow the machine is."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (is_true := condition()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return bool(is_true)
-
-
 class Clock:
     """Stands in for the module `time`: there it is late as soon as a condition holds, and not before."""
 
