@@ -112,12 +112,9 @@ long ptrace(long request, long process, void *address, void *data)
 
 
 @pytest.fixture(scope="session")
-def amx(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def amx(compiled: Callable[..., Path]) -> dict[str, str]:
     """The environment in which gdb fails as gdb 13 does on processors with AMX: it cannot write extended state."""
-    directory = tmp_path_factory.mktemp("amx")
-    (directory / "ptrace.c").write_text(WITHOUT_EXTENDED_STATE)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", "ptrace.so", "ptrace.c", "-ldl"], cwd=directory, check=True)
-    return {"LD_PRELOAD": str(directory / "ptrace.so")}
+    return {"LD_PRELOAD": str(compiled(WITHOUT_EXTENDED_STATE, "-shared", "-fPIC", name="ptrace.so"))}
 
 
 @pytest.fixture
