@@ -83,6 +83,7 @@ def run(program: Path, *commands: str, calling: str = CALLING, environment: dict
     script.write_text("\n".join([calling, *begin, *commands, "continue"]))
     done = subprocess.run(
         ["gdb", "-nx", "-batch", "-ex", "unset environment LD_PRELOAD", "-x", str(script), str(program)],
+        cwd=program.parent,
         env={"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", **(environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
