@@ -140,7 +140,8 @@ class Conductor:
             )
             self._investigations[failure.test] = Investigation(
                 failing,
-                timeout_seconds=budget.seconds_left,
+                timeout_seconds=self._settings.timeout_seconds,
+                spent_seconds=budget.seconds_spent,
                 setup=setup,
                 replays=replays,
                 cancelled=self._cancelled,

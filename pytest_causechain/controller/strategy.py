@@ -54,10 +54,13 @@ class Investigation(Closing):
         timeout_seconds: float,
         setup: LabSetup,
         replays: Witnesses,
+        spent_seconds: float = 0.0,
         cancelled: threading.Event | None = None,
     ) -> None:
+        """`spent_seconds` of its time it took to choose the runs."""
         self.failing, self._setup, self._replays = failing, setup, replays
-        self._timeout_seconds, self._cancelled = timeout_seconds, cancelled or threading.Event()
+        self._timeout_seconds, self._spent_seconds = timeout_seconds, spent_seconds
+        self._cancelled = cancelled or threading.Event()
         self.also_failing: list[Investigation] = []
         # All that speaks against some line, once the chain is found: that tells only the first ones.
         self.ranking: Ranking | None = None
@@ -101,8 +104,8 @@ class Investigation(Closing):
 
     def _open_budget(self) -> Budget:
         """Less what its repairs have taken already, for the sake of another failing test."""
-        spent = self._findings.seconds if self._findings is not None else 0.0
-        self._budget = Budget(max(0.0, self._timeout_seconds - spent), cancelled=self._cancelled)
+        spent = self._spent_seconds + (self._findings.seconds if self._findings is not None else 0.0)
+        self._budget = Budget(self._timeout_seconds, spent=spent, cancelled=self._cancelled)
         return self._budget
 
     def _follow(self, budget: Budget, found: FoundChains) -> None:

@@ -85,15 +85,16 @@ class Budget:
         self,
         seconds: float,
         *,
+        spent: float = 0.0,
         cancelled: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """It begins to run at once. `cancelled` is set when the user interrupts."""
+        """It begins to run at once, less the seconds `spent` already. `cancelled` is set when the user interrupts."""
         self._account = _Account(seconds, cancelled or threading.Event())
         self._clock = clock
-        self._begin = clock()
+        self._begin = clock() - spent
         self.deadline = self._begin + seconds
-        self._work = seconds * WORK_PER_SECOND
+        self._work = max(0.0, seconds - spent) * WORK_PER_SECOND
         self._spent = 0.0
         self._above: Budget | None = None
 

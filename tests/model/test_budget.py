@@ -98,3 +98,11 @@ def test_shortfalls_and_activity_are_those_of_all_parts(budget):
     budget.beside().show("tracing both runs")
     assert budget.shortfalls == (Shortfall("coverage", 3, 30), Shortfall("repairs", 212, 900))
     assert budget.activity == "tracing both runs"
+
+
+def test_seconds_spent_already_count(clock):
+    budget = Budget(60, spent=20, clock=clock)
+    assert (budget.seconds_left, budget.seconds_spent) == (40, 20)
+    budget.charge("run second", 40 * WORK_PER_SECOND)
+    with pytest.raises(BudgetUsedUp, match="the time limit of 60 s"):
+        budget.check()

@@ -284,7 +284,10 @@ class TestBudget:
     def test_hardly_any(self, count_suite):
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=0.001")
         assert result.ret == 1
-        assert re.fullmatch(OUT_OF_TIME, read_sentence(result.stdout.str()))
+        sentence = read_sentence(result.stdout.str())
+        assert re.match(OUT_OF_TIME, sentence)
+        assert "0.001 s" in sentence
+        assert "was cut short" in sentence
 
     def test_too_little_for_a_slow_program(self, count_suite):
         """Each run takes 0.1 s, of which a whole diagnosis needs dozens."""
@@ -303,7 +306,7 @@ class TestBudget:
         count_suite.makepyfile(test_count=TEST_COUNT.replace("    assert", slow).replace("[0, 1, 2]", "[1, 2]"))
         count_suite.makeini(f"{SUITE_INI}cause_chain_isolation = off\n")
         result = count_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=1")
-        assert re.fullmatch(OUT_OF_TIME, read_sentence(result.stdout.str()))
+        assert re.match(OUT_OF_TIME, read_sentence(result.stdout.str()))
         # The tests themselves, and what can be begun in 1 s.
         assert len((count_suite.path / "begun").read_text()) <= 2 + 3
 
@@ -335,4 +338,4 @@ class TestHang:
     def test_budget_holds(self, hanging_suite):
         result = hanging_suite.runpytest_subprocess("--cause-chain", "--cause-chain-timeout=1")
         result.assert_outcomes(passed=1, failed=1)
-        assert re.fullmatch(OUT_OF_TIME, read_sentence(result.stdout.str()))
+        assert re.match(OUT_OF_TIME, read_sentence(result.stdout.str()))
