@@ -3,7 +3,8 @@ of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,13 @@ from test_fixture_chains import find_line, name_place
 # These are diagnosed in sessions of their own, with repairs.
 REPAIRED = ("sample", "jukebox", "tidy", "spool", "glossary", "ledger", "roster", "library", "tariffs")
 OTHERS = [name for name in DEFECTS if name not in REPAIRED]
+# Diagnosed in one session: most of the time of one alone would be its beginning; for all in one the workers of
+# pytest-xdist would wait.
+ABREAST = 3
 
 
-def run_others(directory: Path) -> Session:
-    """In one session: most of the time of one alone would be its beginning."""
-    for name in OTHERS:
+def run_others(directory: Path, names: Sequence[str]) -> Session:
+    for name in names:
         copy_fixture(name, directory)
     (directory / "neighbours_only.py").write_text(NEIGHBOURS_ONLY)
     limits = (PATIENTLY, "--cause-chain-max=99")
@@ -44,7 +47,13 @@ def run_others(directory: Path) -> Session:
 
 @pytest.fixture
 def find_session(diagnosed: Diagnosed, share_session: ShareSession) -> Diagnosed:
-    return lambda name: diagnosed(name) if name in REPAIRED else share_session("others", run_others)
+    def find(name: str) -> Session:
+        if name in REPAIRED:
+            return diagnosed(name)
+        first = OTHERS.index(name) // ABREAST * ABREAST
+        return share_session(f"others-{first}", partial(run_others, names=OTHERS[first : first + ABREAST]))
+
+    return find
 
 
 @pytest.fixture

@@ -100,17 +100,21 @@ def read_timeless(directory: Path, test: str) -> dict[str, Any]:
 class TestSideBySide:
     def test_chains_do_not_depend_on_the_number_of_workers(self, gate_suite):
         told = []
-        for jobs, tests in ((1, TESTS[:2]), (3, TESTS)):
+        for jobs, tests, option in (
+            (1, TESTS[:2], "--cause-chain-jobs=1"),
+            (3, TESTS, "--cause-chain-jobs=3"),
+            (2, TESTS[:2], "-n2"),
+        ):
             chosen = () if tests == TESTS else ("--deselect", TESTS[2])
-            session = run_session(gate_suite, f"--cause-chain-jobs={jobs}", "--cause-chain-timeout=300", *chosen)
+            session = run_session(gate_suite, option, "--cause-chain-timeout=300", *chosen)
             assert "cause-chain: worker" not in session.output
-            assert [entry["test"] for entry in read_index(gate_suite)] == tests
+            assert {entry["test"] for entry in read_index(gate_suite)} == set(tests)
             workers = [read_chain(gate_suite, test)["statistics"]["workers"] for test in tests]
             assert workers == [jobs, jobs, 1][: len(tests)]
             told.append([read_timeless(gate_suite, test) for test in TESTS[:2]])
         assert [chain["status"] for chain in told[0]] == ["complete"] * 2
         assert [chain["suspects"][0]["function"] for chain in told[0]] == ["has_word", "main"]
-        assert told[0] == told[1]
+        assert told[0] == told[1] == told[2]
 
 
 # What execnet calls to get to another machine: here it is the same one.
