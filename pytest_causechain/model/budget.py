@@ -174,7 +174,9 @@ class Budget:
         try:
             yield
         finally:
-            self.deadline += self._clock() - begin
+            paused = self._clock() - begin
+            self._begin += paused
+            self.deadline += paused
 
     # What is told of it
 

@@ -87,7 +87,7 @@ def test_another_beside_it_has_work_of_its_own(budget, clock):
 def test_time_paid_by_others_does_not_count(budget, clock):
     with budget.paused():
         clock.now += 30
-    assert budget.seconds_left == 60
+    assert (budget.seconds_left, budget.seconds_spent) == (60, 0)
 
 
 def test_shortfalls_and_activity_are_those_of_all_parts(budget):
