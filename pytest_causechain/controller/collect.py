@@ -42,16 +42,16 @@ class Collector:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and report.when in ("setup", "call"):
             self._failed[report.nodeid] = report
-        record = getattr(report, ATTRIBUTE, None)
-        if record is not None:
+        packed = getattr(report, ATTRIBUTE, None)
+        if packed is not None:
             # On its way from where the test ran; nobody else needs to see it.
             delattr(report, ATTRIBUTE)
-            recording, marker = unpack(record) if isinstance(record, str) else record
+            recording = unpack(packed) if isinstance(packed, str) else packed
             self._recordings[report.nodeid] = recording
             if report.nodeid in self._failed:
                 from pytest_causechain.controller.failing_test import CollectedFailure
 
-                failure = CollectedFailure(self._failed[report.nodeid], recording, marker)
+                failure = CollectedFailure(self._failed[report.nodeid], recording)
                 self._open_conductor().expect(failure, report)
 
     def _open_conductor(self) -> Conductor:

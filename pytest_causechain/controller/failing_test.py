@@ -28,11 +28,14 @@ class CollectedFailure:
 
     report: pytest.TestReport
     recording: Recording
-    marker: Marker
 
     @property
     def test(self) -> str:
         return self.report.nodeid
+
+    @property
+    def marker(self) -> Marker:
+        return self.recording.marker
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class Observation(Sendable):
             return f"signal {self.code}"
 
 
-# Of a test's last report, which carries its recording and what its marker says.
+# Of a test's last report, which carries its recording to where the reports come together.
 ATTRIBUTE = "cause_chain_record"
 
 
@@ -185,6 +185,16 @@ class Run(NamedTuple):
     ordinal: int = 0
 
 
+class Marker(NamedTuple):
+    """What the controller must know of a test's marker `cause_chain`; what it says of runs is asked for where the test
+    is replayed."""
+
+    program: str | None = None
+    neighbour: str | None = None
+    is_parallel: bool = True
+    is_skipped: bool = False
+
+
 class Recording(NamedTuple):
     """The runs of one test in the order they were started.
 
@@ -196,30 +206,14 @@ class Recording(NamedTuple):
     outcome: Literal["passed", "failed", "skipped"]
     runs: tuple[Run, ...] = ()
     refusals: tuple[str, ...] = ()
+    marker: Marker = Marker()
 
 
-class Marker(NamedTuple):
-    """What the controller must know of a test's marker `cause_chain`; what it says of runs is asked for where the test
-    is replayed."""
-
-    program: str | None = None
-    neighbour: str | None = None
-    is_parallel: bool = True
-    is_skipped: bool = False
-
-
-class Record(NamedTuple):
-    """What the last report of a test carries to where the reports come together."""
-
-    recording: Recording
-    marker: Marker
-
-
-def pack(record: Record) -> str:
+def pack(recording: Recording) -> str:
     """For the way from another process: as text, which anything can carry."""
-    return write_json(record)
+    return write_json(recording)
 
 
-def unpack(text: str) -> Record:
-    record: Record = decode(Record, json.loads(text))
-    return record
+def unpack(text: str) -> Recording:
+    recording: Recording = decode(Recording, json.loads(text))
+    return recording

@@ -335,8 +335,7 @@ class ReplaySession:
             item.config.pluginmanager.register(self.recording)
         self.reports = []
         item.ihook.pytest_runtest_protocol(item=item, nextitem=Sibling(item))
-        records = [record for report in self.reports if (record := getattr(report, ATTRIBUTE, None)) is not None]
-        return records[0][0] if records else None
+        return next((getattr(report, ATTRIBUTE) for report in self.reports if hasattr(report, ATTRIBUTE)), None)
 
 
 def is_own(code: CodeType, item: pytest.Item) -> bool:

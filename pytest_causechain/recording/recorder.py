@@ -22,7 +22,6 @@ from pytest_causechain.model.runs import (
     InputFile,
     Marker,
     Program,
-    Record,
     Recording,
     Run,
     pack,
@@ -205,7 +204,7 @@ def _has_address_sanitizer(program: Program) -> bool:
 class RecordingPlugin:
     """Records what tests start, in the only process of pytest or in a worker of pytest-xdist.
 
-    The last report of a test gets the attribute ATTRIBUTE: its Recording, and what its marker says."""
+    The last report of a test gets the attribute ATTRIBUTE: its Recording."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -242,8 +241,8 @@ class RecordingPlugin:
             outcome: TestOutcome = "failed" if self.has_failed else "skipped" if self._is_skipped else "passed"
             recording = self._recorder.finish(outcome, find_fixtures(item))
             if recording.runs or recording.refusals:
-                record = Record(recording, read_marker(item))
-                setattr(report, ATTRIBUTE, pack(record) if hasattr(item.config, "workerinput") else record)
+                recording = recording._replace(marker=read_marker(item))
+                setattr(report, ATTRIBUTE, pack(recording) if hasattr(item.config, "workerinput") else recording)
         return report
 
 
