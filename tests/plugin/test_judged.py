@@ -60,7 +60,9 @@ def write_suite(directory: Path) -> None:
 def run_judged(directory: Path) -> Session:
     write_suite(directory)
     (directory / "conftest.py").write_text(ORACLE_ONLY)
-    return run_session(directory, "--tb=line", "-q", "--cause-chain-max=1000", "--cause-chain-timeout=300")
+    # All tests of this module wait for it.
+    options = ("--cause-chain-jobs=2", "--cause-chain-max=1000", "--cause-chain-timeout=300")
+    return run_session(directory, "--tb=line", "-q", *options)
 
 
 @pytest.fixture
