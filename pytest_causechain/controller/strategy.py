@@ -105,8 +105,11 @@ class Investigation(Closing):
     def _open_budget(self) -> Budget:
         """Less what its repairs have taken already, for the sake of another failing test."""
         spent = self._spent_seconds + (self._findings.seconds if self._findings is not None else 0.0)
-        self._budget = Budget(self._timeout_seconds, spent=spent, cancelled=self._cancelled)
+        self._budget = self._make_budget(spent)
         return self._budget
+
+    def _make_budget(self, spent: float = 0.0) -> Budget:
+        return Budget(self._timeout_seconds, spent=spent, workers=self._setup.size, cancelled=self._cancelled)
 
     def _follow(self, budget: Budget, found: FoundChains) -> None:
         """Repairs, then the chain against the repaired run, then the neighbour's. That one needs no repairs: where a
@@ -138,7 +141,7 @@ class Investigation(Closing):
         with self._finding:
             if self._findings is None:
                 with self:
-                    self.find_repairs(Budget(self._timeout_seconds, cancelled=self._cancelled))
+                    self.find_repairs(self._make_budget())
 
     def find_repairs(self, budget: Budget) -> Findings:
         """Once; empty where none can be looked for."""

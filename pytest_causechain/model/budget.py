@@ -35,8 +35,8 @@ SHARES: dict[Purpose, float] = {
 # A purpose may take so many times its share of the wall time: a machine slower than the nominal one by up to
 # SLACK / WORK_PER_SECOND is given the time to do the same work.
 SLACK = 1.5
-# Nominal seconds of work for each second of the user's limit.
-WORK_PER_SECOND = 0.4
+# Nominal seconds of work for each second of the user's limit, by one worker; each further one does half as much again.
+WORK_PER_SECOND, MORE_BY_WORKER = 0.4, 0.5
 
 Work = Literal["experiment", "run second", "question", "event", "byte", "value"]
 # In nominal seconds: an experiment beside the program's own time, that time itself, a test asked about a run, an
@@ -47,7 +47,7 @@ PRICES: dict[Work, float] = {
     "question": 4e-3,
     "event": 1e-6,
     "byte": 4e-9,
-    "value": 4e-6,
+    "value": 2e-6,
 }
 
 # Of items that take some microseconds each.
@@ -71,6 +71,8 @@ class _Account:
     """What all parts of one budget have in common."""
 
     limit_seconds: float
+    # What one of them may do at the most.
+    work: float
     cancelled: threading.Event
     shortfalls: dict[Activity, Shortfall] = field(default_factory=dict)
     # What is being done, for whoever watches.
@@ -86,15 +88,18 @@ class Budget:
         seconds: float,
         *,
         spent: float = 0.0,
+        workers: int = 1,
         cancelled: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """It begins to run at once, less the seconds `spent` already. `cancelled` is set when the user interrupts."""
-        self._account = _Account(seconds, cancelled or threading.Event())
+        """It begins to run at once, less the seconds `spent` already. So many `workers` help at the most. `cancelled`
+        is set when the user interrupts."""
+        pace = WORK_PER_SECOND * (1 + MORE_BY_WORKER * (workers - 1))
+        self._account = _Account(seconds, pace * seconds, cancelled or threading.Event())
         self._clock = clock
         self._begin = clock() - spent
         self.deadline = self._begin + seconds
-        self._work = max(0.0, seconds - spent) * WORK_PER_SECOND
+        self._work = pace * max(0.0, seconds - spent)
         self._spent = 0.0
         self._above: Budget | None = None
 
@@ -160,7 +165,7 @@ class Budget:
 
     def beside(self) -> Budget:
         """As much work again, for what is done while this one is used for something else; the clock is the same."""
-        return self._make(self._account.limit_seconds * WORK_PER_SECOND, self.seconds_left)
+        return self._make(self._account.work, self.seconds_left)
 
     def _make(self, work: float, seconds: float) -> Budget:
         other = Budget(seconds, cancelled=self._account.cancelled, clock=self._clock)

@@ -385,6 +385,8 @@ def describe_shortfall(shortfall: Shortfall) -> str:
     done, total = shortfall.done, shortfall.total
     count = count_of(done, item) if total is None else f"{done} of {count_of(total, item)}"
     how_far = f": {count} {verb}." if done or total else " before it began."
+    if done == total:
+        how_far = f": all {count_of(done, item)} {verb}, but not in every way."
     return f"{activity[0].upper()}{activity[1:]} was cut short{how_far}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_causechain.model.budget import SHARES, SLACK, WORK_PER_SECOND, Budget, Shortfall
+from pytest_causechain.model.budget import MORE_BY_WORKER, SHARES, SLACK, WORK_PER_SECOND, Budget, Shortfall
 from pytest_causechain.model.refusal import BudgetUsedUp
 
 
@@ -106,3 +106,11 @@ def test_seconds_spent_already_count(clock):
     budget.charge("run second", 40 * WORK_PER_SECOND)
     with pytest.raises(BudgetUsedUp, match="the time limit of 60 s"):
         budget.check()
+
+
+def test_workers_do_more_in_the_same_time(clock):
+    budget = Budget(60, workers=3, clock=clock)
+    budget.charge("run second", 60 * WORK_PER_SECOND * (1 + 2 * MORE_BY_WORKER) - 0.1)
+    assert not budget.is_over
+    budget.charge("run second", 0.1)
+    assert budget.is_over

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_causechain.model.alteration import Kind
+from pytest_causechain.model.budget import Shortfall
 from pytest_causechain.model.chain import Cause, Change, Party, Repair
 from pytest_causechain.report.wording import (
     describe_causes,
@@ -17,6 +18,7 @@ from pytest_causechain.report.wording import (
     describe_command,
     describe_lines,
     describe_repair,
+    describe_shortfall,
     end_sentence,
     name_code,
     name_function,
@@ -230,3 +232,19 @@ def test_code_as_a_variable(repair: Repair, told: tuple[str, str, str]) -> None:
 )
 def test_a_sentence_ends_once(text: str, sentence: str) -> None:
     assert end_sentence(text) == sentence
+
+
+@pytest.mark.parametrize(
+    ("shortfall", "expected"),
+    [
+        (Shortfall("repairs", 212, 900), "The search for repairs was cut short: 212 of 900 places tried."),
+        (
+            Shortfall("repairs", 52, 52),
+            "The search for repairs was cut short: all 52 places tried, but not in every way.",
+        ),
+        (Shortfall("repairs", 0), "The search for repairs was cut short before it began."),
+        (Shortfall("moments", 1), "The search for causes was cut short: 1 moment tried."),
+    ],
+)
+def test_what_was_cut_short(shortfall: Shortfall, expected: str) -> None:
+    assert describe_shortfall(shortfall) == expected
