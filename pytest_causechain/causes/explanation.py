@@ -13,8 +13,6 @@ from pytest_causechain.model.chain import Cause, Link, Suspect, Transition, When
 from pytest_causechain.model.moment import Moment, Place
 from pytest_causechain.search.cts import CauseMove as Step
 from pytest_causechain.search.cts import TransitionSearch
-from pytest_causechain.states.deltas import Delta
-from pytest_causechain.states.outside import OutsideDelta
 
 
 class Explanation:
@@ -57,7 +55,7 @@ class Explanation:
         replay, undo = self._script(moment, cause)
         return Link(
             moment=self._when(moment),
-            causes=make_causes(cause),
+            causes=cause.causes,
             differences=cause.differences,
             experiments=cause.tally,
             confirmed=cause.confirmed,
@@ -199,7 +197,7 @@ def told_links(
 
 def is_news(before: Isolated, after: Isolated, follows: bool) -> bool:
     """`follows`: the earlier cause leads to the later one."""
-    one, other = make_causes(before), make_causes(after)
+    one, other = before.causes, after.causes
     return not (same_to_reader(one, other) or (follows and len(one) < len(other) and is_part(one, other)))
 
 
@@ -210,22 +208,3 @@ def is_part(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
 
 def same_to_reader(one: Sequence[Cause], other: Sequence[Cause]) -> bool:
     return [(c.variable, c.passing, c.failing) for c in one] == [(c.variable, c.passing, c.failing) for c in other]
-
-
-def make_causes(cause: Isolated) -> tuple[Cause, ...]:
-    return tuple(map(make_cause, cause.deltas))
-
-
-def make_cause(delta: Delta) -> Cause:
-    return Cause(
-        variable=delta.name,
-        type=delta.type,
-        passing=delta.passing,
-        failing=delta.failing,
-        kind=delta.kind,
-        frame=delta.frame,
-        assignment=delta.assignment,
-        undo=delta.undo,
-        lines=delta.lines if isinstance(delta, OutsideDelta) else None,
-        is_returned=delta.name == RETURN_VALUE,
-    )

@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 from pytest_causechain.alignment.timeline import Timeline
 from pytest_causechain.causes.picturing import draw_picture, list_trials
 from pytest_causechain.debugger.program import ProgramMap
-from pytest_causechain.debugger.visit import Visit
+from pytest_causechain.debugger.visit import RETURN_VALUE, Visit
 from pytest_causechain.lab.laboratory import Lab, Side
 from pytest_causechain.model.alteration import Transfer
 from pytest_causechain.model.budget import Budget
-from pytest_causechain.model.chain import Picture, Script, Tally, Trial
+from pytest_causechain.model.chain import Cause, Picture, Script, Tally, Trial
 from pytest_causechain.model.moment import Moment, Place, Stop
 from pytest_causechain.model.runs import Observation, Outcome
 from pytest_causechain.model.verdict import Oracle
@@ -28,7 +28,7 @@ from pytest_causechain.states.graph import MemoryGraph
 from pytest_causechain.states.layout import Layouts
 from pytest_causechain.states.matching import match_states
 from pytest_causechain.states.names import find_identifiers
-from pytest_causechain.states.outside import OtherCode
+from pytest_causechain.states.outside import OtherCode, OutsideDelta
 from pytest_causechain.states.transfer import script_change, transfer_to_failing_run, transfer_to_passing_run
 
 Configuration = frozenset[int]
@@ -43,9 +43,11 @@ INTEGER_SIZES = (2, 4, 8)
 
 @dataclass(frozen=True, eq=False)
 class Isolated:
-    """A cause at a moment: the deltas that decide, out of `differences`, and what it took to find them."""
+    """A cause at a moment: the deltas that decide, out of `differences`, and what it took to find them. The words for
+    them, `causes`, are found at once: in a large state that takes long, and is part of the search."""
 
     deltas: tuple[Delta, ...]
+    causes: tuple[Cause, ...]
     differences: int
     tally: Tally
     confirmed: Literal["both", "passing", "context"]
@@ -290,7 +292,8 @@ class Inquiry:
         # Only the program's own code: a function of the C++ library may be compiled into it.
         own = [f for n, f in enumerate(frames) if self._lab.program.function_at(f.pc - (n > 0)) is not None]
         stack = tuple(Place(frame.file or "", frame.line, frame.function) for frame in own)
-        return Isolated(deltas, len(comparable.deltas), comparable.outcomes.since(before), confirmed, stack)
+        tally = comparable.outcomes.since(before)
+        return Isolated(deltas, tuple(map(make_cause, deltas)), len(comparable.deltas), tally, confirmed, stack)
 
     def _undo(self, moment: Moment, transfer: Transfer) -> Outcome:
         (observed,) = self._observe("failing", moment, [transfer])
@@ -384,3 +387,18 @@ class Likelihood:
 def variable_of(delta: Delta) -> str:
     """The name of the one that leads to it."""
     return delta.group[1].rpartition(":")[2]
+
+
+def make_cause(delta: Delta) -> Cause:
+    return Cause(
+        variable=delta.name,
+        type=delta.type,
+        passing=delta.passing,
+        failing=delta.failing,
+        kind=delta.kind,
+        frame=delta.frame,
+        assignment=delta.assignment,
+        undo=delta.undo,
+        lines=delta.lines if isinstance(delta, OutsideDelta) else None,
+        is_returned=delta.name == RETURN_VALUE,
+    )

@@ -136,7 +136,7 @@ class Remainder:
         if ours and theirs and max(len(ours), len(theirs)) <= LINKS_LIMIT:
             sure += self._weigh(ours, theirs, self._with_mates(sure))
         mates = self._with_mates(sure)
-        return [pair for pair in sure if self._is_supported(*pair, mates)]
+        return [pair for pair in self._failing.budget.watch(sure) if self._is_supported(*pair, mates)]
 
     def _with_mates(self, pairs: Iterable[Pair]) -> Mapping[Object, Object]:
         return ChainMap(dict(pairs), self._mates)
@@ -164,7 +164,7 @@ class Remainder:
         """All links without a partner that one gets to from these objects, through what has none either."""
         found = [o for o in dict.fromkeys(starts) if o.kind == "heap" and o not in self._mates]
         seen = set(found)
-        for o in found:
+        for o in graph.budget.watch(found):  # which grows
             for value in graph.words(o):
                 target = graph.starts.get(value) if value else None
                 if target is not None and target not in seen and target not in self._mates and target.kind == "heap":
@@ -213,9 +213,9 @@ def pair_equal(
     """Objects with the same contents, in the order in which they lie in memory: mostly that in which they were made.
     `only_sure`: those of which either run has just one."""
     groups = defaultdict[Hashable, tuple[list[Object], list[Object]]](lambda: ([], []))
-    for o in ours:
+    for o in passing.budget.watch(ours):
         groups[read_contents(passing, o)][0].append(o)
-    for o in theirs:
+    for o in failing.budget.watch(theirs):
         groups[read_contents(failing, o)][1].append(o)
     for left, right in groups.values():
         if not only_sure or len(left) == len(right) == 1:
@@ -323,7 +323,8 @@ class _Walk:
 
     def _pair_common(self) -> None:
         """What the unequal objects at matching places lead to, and is the same in both runs."""
-        for ours, theirs in Remainder(self._passing, self._failing, self._mates, self._others).find_common():
+        remainder = Remainder(self._passing, self._failing, self._mates, self._others)
+        for ours, theirs in self._budget.watch(remainder.find_common()):
             if self._pair(ours, theirs):
                 self._collect(ours, theirs)
         self._follow_alike()

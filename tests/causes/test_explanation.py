@@ -11,11 +11,10 @@ from pytest_causechain.causes.explanation import (
     hands_on,
     is_news,
     is_returned,
-    make_causes,
     same_to_reader,
     told_links,
 )
-from pytest_causechain.causes.inquiry import Isolated
+from pytest_causechain.causes.inquiry import Isolated, make_cause
 from pytest_causechain.model.chain import Failure, Link, Rule, Tally, Transition
 from pytest_causechain.model.moment import Breakpoint, Place
 from pytest_causechain.model.runs import Frame, Observation
@@ -241,7 +240,7 @@ class TestSuspects:
 def isolated(*deltas: tuple[str, str, str]) -> Isolated:
     """(variable, passing, failing) of each."""
     made = tuple(OutsideDelta(name, name, "int", passing, failing) for name, passing, failing in deltas)
-    return Isolated(made, len(made), Tally(), "both", ())
+    return Isolated(made, tuple(map(make_cause, made)), len(made), Tally(), "both", ())
 
 
 class TestReader:
@@ -264,10 +263,10 @@ class TestReader:
         assert not hands_on(before, isolated(("c", "9", "2"), ("d", "9", "3")))
 
     def test_same_to_reader(self):
-        one = make_causes(isolated(("a", "0", "1")))
-        assert same_to_reader(one, make_causes(isolated(("a", "0", "1"))))
-        assert not same_to_reader(one, make_causes(isolated(("a", "0", "2"))))
-        assert not same_to_reader(one, make_causes(isolated(("b", "0", "1"))))
+        one = isolated(("a", "0", "1")).causes
+        assert same_to_reader(one, isolated(("a", "0", "1")).causes)
+        assert not same_to_reader(one, isolated(("a", "0", "2")).causes)
+        assert not same_to_reader(one, isolated(("b", "0", "1")).causes)
         assert not same_to_reader(one, ())
 
     def test_what_follows_and_takes_a_variable_with_it_is_no_news(self):
