@@ -424,7 +424,8 @@ def search(traced: Traced, is_told: Future[bool] | None = None) -> Traced:
     try:
         _Narrowing(traced, is_told).run()
     except BudgetUsedUp:
-        traced.prepared.budget.cut_short("moments", len(traced.search.known) + len(traced.search.refused))
+        tried = len(traced.search.known) + len(traced.search.refused)
+        traced.prepared.budget.cut_short(traced.prepared.pair.peer.kind, tried)
         raise
     return traced
 

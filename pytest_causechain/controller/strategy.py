@@ -296,7 +296,7 @@ def name_rivals(best: Chain, tried: Sequence[Chain], ranked: Ranked) -> Chain:
     return replace(best, passing=replace(best.passing, rivals=tuple(rivals)))
 
 
-def add_effort(chain: Chain, findings: Findings, budget: Budget, before: Sequence[Shortfall] = ()) -> Chain:
+def add_effort(chain: Chain, findings: Findings, budget: Budget, before: Sequence[Shortfall]) -> Chain:
     """With what it took in all to find it, or to find none, and what was cut short, also `before` it began."""
     known = chain.statistics
     seconds = replace(known.seconds, total=round(budget.seconds_spent, 3), repairs=round(findings.seconds, 3))

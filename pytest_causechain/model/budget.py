@@ -2,8 +2,8 @@
 
 Work is counted in nominal seconds: what an experiment, a captured byte or a compared value takes on an ordinary
 machine with nothing else to do. A slower or busier machine does the same work later, and gives the same answer; only
-where it is several times slower does the clock decide. Whatever is left out for lack of either is noted, so that the
-report can say it."""
+where the time is over before the work is done does the clock decide. Whatever is left out for lack of either is noted,
+so that the report can say it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PRICES: dict[Work, float] = {
 CHECKED_EVERY = 1024
 
 T = TypeVar("T")
-Activity = Literal["guilt", "repairs", "coverage", "neighbours", "moments"]
+Activity = Literal["guilt", "repairs", "coverage", "neighbours", "twin", "neighbour"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -375,7 +375,8 @@ ACTIVITIES: dict[Activity, tuple[str, str, str]] = {
     "repairs": ("the search for repairs", "place", "tried"),
     "coverage": ("finding out what passing runs execute", "run", "looked at"),
     "neighbours": ("the comparison of passing runs by what they do", "run", "looked at"),
-    "moments": ("the search for causes", "moment", "tried"),
+    "twin": ("the comparison with the twin", "moment", "tried"),
+    "neighbour": ("the comparison with a passing test", "moment", "tried"),
 }
 
 
@@ -383,10 +384,12 @@ def describe_shortfall(shortfall: Shortfall) -> str:
     """What was not done to its end, and how far it came, in a sentence."""
     activity, item, verb = ACTIVITIES[shortfall.activity]
     done, total = shortfall.done, shortfall.total
-    count = count_of(done, item) if total is None else f"{done} of {count_of(total, item)}"
-    how_far = f": {count} {verb}." if done or total else " before it began."
     if done == total:
         how_far = f": all {count_of(done, item)} {verb}, but not in every way."
+    elif total is not None:
+        how_far = f": {done} of {count_of(total, item)} {verb}."
+    else:
+        how_far = f": {count_of(done, item)} {verb}." if done else " before it began."
     return f"{activity[0].upper()}{activity[1:]} was cut short{how_far}"
 
 

@@ -130,4 +130,4 @@ class TestStages:
         budget.charge("run second", 1_000)
         with pytest.raises(BudgetUsedUp):
             next(stages)
-        assert budget.shortfalls == (Shortfall("moments", 0),)
+        assert budget.shortfalls == (Shortfall("neighbour", 0),)

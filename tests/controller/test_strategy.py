@@ -15,7 +15,7 @@ from pytest_causechain.controller.method import Interrupted, Pair
 from pytest_causechain.controller.strategy import TELLS_LITTLE, Investigation
 from pytest_causechain.lab.remote_lab import LabSetup
 from pytest_causechain.model.alteration import Patch
-from pytest_causechain.model.budget import Budget
+from pytest_causechain.model.budget import Budget, Shortfall
 from pytest_causechain.model.chain import Chain, Link, Party, Peer, Repair, Tally, Transition, When
 from pytest_causechain.model.moment import Place
 from pytest_causechain.model.runs import Command, Program, Recording, Run
@@ -145,7 +145,10 @@ def test_where_all_are_of_no_use_the_closest_is_named(monkeypatch):
 
 def test_what_it_took_is_told_without_a_chain_too():
     findings, budget = Findings(experiments=7, seconds=1.5), Budget(60, clock=iter([0.0, 2.25]).__next__)
-    known = strategy.add_effort(Chain("fails", "none", "no moment fits."), findings, budget).statistics
+    before = Shortfall("guilt", 1, 3)
+    chain = strategy.add_effort(Chain("fails", "none", "no moment fits."), findings, budget, [before])
+    assert chain.cut_short == (before,)
+    known = chain.statistics
     assert (known.interventions, known.seconds.repairs, known.seconds.total) == (7, 1.5, 2.25)
 
 

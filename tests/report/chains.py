@@ -416,7 +416,7 @@ partial = replace(
     chain=wrong_output.chain[:1],
     transitions=(),
     suspects=(),
-    cut_short=(Shortfall("repairs", 212, 900), Shortfall("moments", 31)),
+    cut_short=(Shortfall("repairs", 212, 900), Shortfall("neighbour", 31)),
 )
 
 partial_without_links = replace(partial, chain=(), failure=None)

@@ -243,7 +243,7 @@ def test_a_sentence_ends_once(text: str, sentence: str) -> None:
             "The search for repairs was cut short: all 52 places tried, but not in every way.",
         ),
         (Shortfall("repairs", 0), "The search for repairs was cut short before it began."),
-        (Shortfall("moments", 1), "The search for causes was cut short: 1 moment tried."),
+        (Shortfall("twin", 1), "The comparison with the twin was cut short: 1 moment tried."),
     ],
 )
 def test_what_was_cut_short(shortfall: Shortfall, expected: str) -> None:
